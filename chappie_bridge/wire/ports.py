@@ -1,0 +1,109 @@
+"""Where the strangers meet: faces call a Switchboard, broker and agents hold Links."""
+
+from typing import Literal, NamedTuple, Protocol
+
+from .ids import DeviceId, InstanceId, ReceiptId
+from .messages import (
+    BrokerStatus,
+    Bytes,
+    Chat,
+    Done,
+    FetchBytes,
+    FetchHistory,
+    HistoryView,
+    ListSessions,
+    ListTools,
+    Message,
+    OpenSession,
+    OperationView,
+    SessionList,
+    SessionOpened,
+    StatusReport,
+    Submit,
+    ToolList,
+    TypeInput,
+    Unbind,
+    Unbound,
+)
+
+
+class Switchboard(Protocol):
+    """The broker as its callers see it, in process or over the link.  Every method raises BridgeError.
+
+    A call that the caller cancels is withdrawn: queued work is `lost`, running work goes on.
+    """
+
+    async def sessions(self, request: ListSessions) -> SessionList: ...
+    async def init(self, request: OpenSession) -> SessionOpened: ...
+    async def tools(self, request: ListTools) -> ToolList: ...
+    async def call(self, request: Submit) -> OperationView: ...
+    async def chat(self, request: Chat) -> OperationView: ...
+    async def history(self, request: FetchHistory) -> HistoryView: ...
+    async def fetch(self, request: FetchBytes) -> Bytes: ...
+    async def say(self, request: TypeInput) -> Done: ...
+    async def unbind(self, request: Unbind) -> Unbound: ...
+    async def status(self, request: BrokerStatus) -> StatusReport: ...
+
+    def told(self, receipt: ReceiptId, *, sent: bool) -> None:
+        """The gate's word on the response that carried `receipt`.  Repeats are ignored."""
+        ...
+
+
+class Peer(NamedTuple):
+    """Who is at the other end of a link, as the link's own authentication found out."""
+
+    role: Literal["agent", "caller", "broker"]
+    device: DeviceId
+    instance: InstanceId
+    name: str
+
+
+class Link(Protocol):
+    """One end of a connection to one instance of a peer.  Messages arrive in order, once each, over
+    every reconnection; a peer that lost its memory is a new Link."""
+
+    @property
+    def peer(self) -> Peer: ...
+
+    @property
+    def up(self) -> bool:
+        """Is there a socket now?"""
+        ...
+
+    def send(self, message: Message) -> None:
+        """Hand over; returns at once, also while the socket is down (it is replayed).
+
+        :raises Overloaded: when the peer has not acknowledged for too long and the buffer is full.
+        :raises TooLarge: when the message does not fit the link."""
+        ...
+
+    async def send_chunk(self, stream: int, offset: int, data: bytes) -> None:
+        """Send at most 64 KiB of a stream; returns when the socket took it.
+
+        :raises Lost: when the link is down; chunks are not replayed, the puller asks again."""
+        ...
+
+
+class Attendant(Protocol):
+    """What stands behind one end of links.  No method may block or raise; `received` is called once per
+    message, in order."""
+
+    def link_up(self, link: Link) -> None:
+        """A peer without memory of us is there: a new Link."""
+        ...
+
+    def link_back(self, link: Link) -> None:
+        """The same Link has a socket again; what was missed is being replayed."""
+        ...
+
+    def link_down(self, link: Link) -> None:
+        """Its socket closed or two pings were missed.  It may come back."""
+        ...
+
+    def link_gone(self, link: Link) -> None:
+        """It will not come back: replaced by a new instance, or away longer than the lease."""
+        ...
+
+    def received(self, link: Link, message: Message) -> None: ...
+
+    def received_chunk(self, link: Link, stream: int, offset: int, data: bytes) -> None: ...
