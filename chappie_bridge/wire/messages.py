@@ -89,11 +89,12 @@ class SessionRow(Value):
 
 class Origin(Value):
     """Who asked for an operation; it travels with it, so a broker without memory can still deliver.
-    `label` is for people."""
+    `label` is for people; `principal` is the credential that asked, as the broker knew it."""
 
     kind: Literal["conversation", "session", "shell"]
     id: str
     label: str
+    principal: str = "owner"
 
 
 class Caller(Value):
@@ -472,7 +473,7 @@ class CallerRequest(Request):
     """`caller` says who asks.  A process at the unix socket speaks for itself; the broker checks that
     its role allows the source it names."""
 
-    caller: Caller = Caller(principal="local", source="none")
+    caller: Caller = Caller(principal="owner", source="none")
 
 
 class ListSessions(CallerRequest):

@@ -1,0 +1,71 @@
+"""The audit log: one line before dispatch, the outcome after.  Written behind, in groups, bounded."""
+
+import logging
+from collections import deque
+from collections.abc import Callable
+
+from .operations import Operation
+from .store.port import Store
+from .store.rows import AuditLine
+
+log = logging.getLogger("chappie.audit")
+
+
+class Audit:
+    """Who, where, what, size, duration; never arguments or output."""
+
+    def __init__(self, store: Store, *, now: Callable[[], float], limit: int) -> None:
+        self._store, self._now = store, now
+        self._lines: deque[AuditLine] = deque()
+        self._limit = limit
+        self._dropped = 0
+
+    def note(self, *, who: str, what: str, target: str, size: int = 0, outcome: str = "") -> None:
+        self._add(AuditLine(self._now(), who, what, target, size, outcome))
+
+    def dispatched(self, operation: Operation) -> None:
+        self._operation(operation, _size(operation), "sent")
+
+    def ended(self, operation: Operation) -> None:
+        duration = round((self._now() - operation.accepted) * 1000)
+        self._operation(operation, operation.size, operation.status, duration)
+
+    def _operation(self, operation: Operation, size: int, outcome: str, duration: int | None = None) -> None:
+        who = f"{operation.origin.kind}:{operation.origin.id}"
+        where = f"{operation.target.session} {operation.id}"
+        self._add(AuditLine(self._now(), who, _what(operation), where, size, outcome, duration))
+
+    def _add(self, line: AuditLine) -> None:
+        if len(self._lines) >= self._limit:
+            self._dropped += 1
+        else:
+            self._lines.append(line)
+
+    async def flush(self) -> None:
+        """Write what gathered; called by the janitor."""
+        lines = list(self._lines)
+        if self._dropped:
+            lines.append(AuditLine(self._now(), "broker", "audit", "", self._dropped, "lines dropped"))
+        if not lines:
+            return
+        await self._store.append_audit(lines)
+        self._dropped = 0
+        for _ in range(min(len(lines), len(self._lines))):
+            self._lines.popleft()
+
+
+def _what(operation: Operation) -> str:
+    message = operation.message
+    if message is None:
+        return operation.kind
+    if message.type == "run_batch":
+        names = [call.name for call in message.calls]
+        return f"{operation.kind} {','.join(names[:8])}{f' +{len(names) - 8}' if len(names) > 8 else ''}"
+    return "chat"
+
+
+def _size(operation: Operation) -> int:
+    message = operation.message
+    if message is None or message.type == "post_chat":
+        return len(message.text) if message is not None else 0
+    return len(message.calls)

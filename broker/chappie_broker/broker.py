@@ -1,0 +1,640 @@
+"""The Switchboard: takes requests, waits for outcomes, says what accompanies them."""
+
+import base64
+import itertools
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from time import time
+
+import anyio
+from anyio.abc import TaskGroup
+
+from chappie_bridge.wire.batch import Status
+from chappie_bridge.wire.errors import (
+    BadArguments,
+    BridgeError,
+    Executed,
+    KeyReused,
+    Overloaded,
+    RequestClosed,
+    UnknownOperation,
+)
+from chappie_bridge.wire.ids import ConversationId, Mint, OperationId, ReceiptId, SessionId
+from chappie_bridge.wire.messages import (
+    BrokerStatus,
+    Bytes,
+    Caller,
+    Chat,
+    Companion,
+    Companions,
+    Describe,
+    Description,
+    Done,
+    FetchBytes,
+    FetchHistory,
+    History,
+    HistoryView,
+    ListSessions,
+    ListTools,
+    Notice,
+    OpenSession,
+    OperationView,
+    Origin,
+    Pending,
+    PostChat,
+    Pull,
+    Pulled,
+    QueuePlace,
+    ReadHistory,
+    Recall,
+    RequestItem,
+    RunBatch,
+    SessionList,
+    SessionOpened,
+    StatusReport,
+    Submit,
+    ToolCall,
+    ToolList,
+    Typed,
+    TypeInput,
+    Unbind,
+    Unbound,
+)
+from chappie_bridge.wire.ports import Link
+
+from . import instructions
+from .audit import Audit
+from .clock import iso
+from .deliveries import deferred, result_key
+from .directory import Session
+from .dispatch import Dispatch
+from .identity import Identity
+from .janitor import Janitor
+from .limits import Limits
+from .operations import Operation, fingerprint
+from .store.port import Store
+from .store.rows import Conversation, DeliveryId, RequestKey
+from .store.rows import Operation as OperationStored
+from .storing import storing
+from .targets import Targets, offline
+from .writer import Writer
+
+log = logging.getLogger("chappie.broker")
+
+LONGEST_WAIT = 49.0
+"""Seconds a request may wait here, so that its answer begins within the 50 that callers allow."""
+
+
+class Broker:
+    """Implements wire.ports.Switchboard.  Made by `Broker.open`, which runs its tasks."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        key: bytes,
+        version: str,
+        limits: Limits,
+        now: Callable[[], float],
+        mint: Mint,
+        tasks: TaskGroup,
+    ) -> None:
+        self._store, self._version, self._limits, self._now, self._mint = store, version, limits, now, mint
+        self._tasks = tasks
+        self._identity = Identity(key)
+        self._writer = Writer()
+        self._audit = Audit(store, now=now, limit=limits.audit_queue)
+        self.dispatch = Dispatch(
+            store,
+            self._audit,
+            limits,
+            now=now,
+            later=self._writer.add,
+            start=tasks.start_soon,
+            mint=mint,
+        )
+        self._directory = self.dispatch.directory
+        self._ledger = self.dispatch.ledger
+        self._mailroom = self.dispatch.mailroom
+        self._targets = Targets(self.dispatch, store, now=now)
+        self._streams = itertools.count(1)
+        self._parked = 0
+        self._started = now()
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls,
+        store: Store,
+        *,
+        key: bytes,
+        version: str,
+        limits: Limits | None = None,
+        now: Callable[[], float] = time,
+        mint: Mint | None = None,
+    ) -> AsyncIterator["Broker"]:
+        """A running broker; on the way out everything noted is written."""
+        async with anyio.create_task_group() as tasks:
+            broker = cls(
+                store,
+                key=key,
+                version=version,
+                limits=limits or Limits(),
+                now=now,
+                mint=mint or Mint(),
+                tasks=tasks,
+            )
+            janitor = Janitor(broker.dispatch, broker._audit, store, now=now, told=broker.told)
+            await janitor.restore()
+            tasks.start_soon(broker._writer.run)
+            tasks.start_soon(janitor.run)
+            try:
+                yield broker
+            finally:
+                tasks.cancel_scope.cancel()
+                with anyio.CancelScope(shield=True):
+                    await broker._writer.drain()
+                    await broker._audit.flush()
+
+    # -- what callers ask ------------------------------------------------------------------------
+
+    async def sessions(self, request: ListSessions) -> SessionList:
+        conversation = self._hear(request.caller)
+        binding = self._directory.bound(conversation)
+        found, more = self._directory.find(request)
+        pending = None
+        if binding is not None:
+            pending = self._pending(self._directory.get(binding), self._identity.origin(request.caller))
+        return SessionList(
+            binding=binding,
+            sessions=tuple(self._directory.row(session) for session in found),
+            has_more=more,
+            pending=pending,
+        )
+
+    async def init(self, request: OpenSession) -> SessionOpened:
+        deadline = anyio.current_time() + min(request.wait, LONGEST_WAIT)
+        conversation = self._hear(request.caller)
+        origin = self._identity.origin(request.caller)
+        left = self._directory.bound(conversation)
+        with self._parking():
+            async with self._targets.chosen(conversation, request, deadline, change=True) as choice:
+                session = choice.session
+                about = await self._describe(session, None, deadline)
+        initialization = self._targets.join(conversation, session)
+        self._notice_join(session, left, origin, observer=initialization.observer)
+        if initialization.observer:
+            companions = Companions()
+        else:
+            self.dispatch.settle(origin.id)
+            companions = self._companions(origin, session)
+        return SessionOpened(
+            request=request.request,
+            selection=choice.selection,
+            bound=conversation is not None,
+            initialization=initialization,
+            session=self._directory.row(session),
+            tools=about.tools,
+            skills=about.skills,
+            global_agents=about.global_agents,
+            companions=companions,
+        )
+
+    async def tools(self, request: ListTools) -> ToolList:
+        deadline = anyio.current_time() + min(request.wait, LONGEST_WAIT)
+        conversation = self._hear(request.caller)
+        with self._parking():
+            session = self._targets.known(conversation, request.session)
+            await self._targets.online(session, deadline)
+            about = await self._describe(session, request.names, deadline)
+        return ToolList(
+            session=self._directory.row(session),
+            tools=about.tools,
+            skills=about.skills,
+            global_agents=about.global_agents,
+            unknown=about.unknown,
+            pending=self._pending(session, self._identity.origin(request.caller)),
+        )
+
+    async def call(self, request: Submit) -> OperationView:
+        deadline = anyio.current_time() + min(request.wait, LONGEST_WAIT)
+        if (request.calls is None) == (request.operation is None):
+            raise BadArguments("Pass exactly one of `calls`, `base64` and `operation`.")
+        conversation = self._hear(request.caller)
+        origin = self._identity.origin(request.caller)
+        if request.operation is not None:
+            self.dispatch.settle(origin.id)
+            return await self._join(request, request.operation, origin, deadline)
+        print_ = fingerprint(request)
+        first = await self._first(request, print_, origin)
+        if first is not None:
+            return await self._answer(first, origin, deadline, joined=True)
+        self.dispatch.settle(origin.id)
+        target = OpenSession(session=request.session, caller=request.caller)
+        with self._parking():
+            async with self._targets.chosen(conversation, target, deadline, change=False) as choice:
+                session = choice.session
+                session.seq += 1
+                operation = Operation(
+                    id=self._mint.operation(),
+                    kind="batch",
+                    origin=origin,
+                    target=session.head,
+                    seq=session.seq,
+                    accepted=self._now(),
+                    fingerprint=print_,
+                    key=request.key,
+                    tunnel_request=request.tunnel_request,
+                )
+                operation.message = RunBatch(
+                    operation=operation.id,
+                    session=session.info.id,
+                    origin=origin,
+                    calls=tuple(
+                        ToolCall(id=self._mint.call(), name=call.name, arguments=call.arguments)
+                        for call in request.calls or ()
+                    ),
+                )
+                if request.key is not None:
+                    first = await self._accept_key(operation, request.key)
+                if first is None:
+                    await self._begin(session, operation)
+        return await self._answer(first or operation, origin, deadline, joined=first is not None)
+
+    async def chat(self, request: Chat) -> OperationView:
+        deadline = anyio.current_time() + min(request.wait, LONGEST_WAIT)
+        conversation = self._hear(request.caller)
+        origin = self._identity.origin(request.caller)
+        self.dispatch.settle(origin.id)
+        target = OpenSession(session=request.session, caller=request.caller)
+        with self._parking():
+            async with self._targets.chosen(conversation, target, deadline, change=False) as choice:
+                session = choice.session
+                if request.reply_to is not None and request.reply_to not in session.requests:
+                    raise RequestClosed
+                session.seq += 1
+                operation = Operation(
+                    id=self._mint.operation(),
+                    kind="chat",
+                    origin=origin,
+                    target=session.head,
+                    seq=session.seq,
+                    accepted=self._now(),
+                )
+                operation.message = PostChat(
+                    operation=operation.id,
+                    session=session.info.id,
+                    origin=origin,
+                    text=request.text,
+                    reply_to=request.reply_to,
+                    final=request.final,
+                )
+                if request.reply_to is not None:
+                    self.dispatch.execute(session, origin.id)
+                    self.dispatch.reply(session, operation)
+                else:
+                    await self._begin(session, operation)
+        return await self._answer(operation, origin, deadline)
+
+    async def history(self, request: FetchHistory) -> HistoryView:
+        conversation = self._hear(request.caller)
+        origin = self._identity.origin(request.caller)
+        session = self._targets.known(conversation, request.session)
+        with self._parking():
+            await self._targets.online(session, anyio.current_time() + self._limits.offline_grace)
+            page = await self._read(session, request, origin)
+        return HistoryView(target=session.head, pending=self._pending(session, origin), page=page)
+
+    async def fetch(self, request: FetchBytes) -> Bytes:
+        session = self._directory.get(request.session)
+        link = self._link(session)
+        stream = next(self._streams)
+        buffer = self.dispatch.open_pull(link, stream)
+        try:
+            pulled = await self.dispatch.rpc.ask(
+                link,
+                Pull(
+                    session=session.info.id,
+                    stream=stream,
+                    source=request.source,
+                    offset=request.offset,
+                    length=request.length,
+                ),
+                Pulled,
+                self._limits.ask_seconds,
+            )
+        finally:
+            self.dispatch.close_pull(stream)
+        return Bytes(data=base64.b64encode(buffer).decode("ascii"), size=pulled.size)
+
+    async def say(self, request: TypeInput) -> Done:
+        session = self._directory.get(request.session)
+        message = Typed(session=session.info.id, content=request.content)
+        return await self.dispatch.rpc.ask(self._link(session), message, Done, self._limits.ask_seconds)
+
+    async def unbind(self, request: Unbind) -> Unbound:
+        session = self._directory.get(request.session)
+        bound = list(session.bound)
+        for conversation in bound:
+            with storing(Executed.NO):
+                await self._store.delete_binding(conversation)
+            self._directory.unbind(conversation, session.info.id)
+        return Unbound(count=len(bound))
+
+    async def status(self, request: BrokerStatus) -> StatusReport:
+        return StatusReport(
+            version=self._version,
+            started=iso(self._started),
+            sessions_online=sum(1 for _ in self._directory.online),
+            sessions_known=len(self._directory.sessions),
+            bindings=self._directory.binding_count,
+            operations_open=self._ledger.open_count,
+            facts={"integrity": list(await self._store.integrity_check())},
+        )
+
+    def told(self, receipt: ReceiptId, *, sent: bool) -> None:
+        sending = self._mailroom.told(receipt, sent=sent)
+        if sending is None:
+            return
+        if sent and sending.operation is not None:
+            sending.operation.delivered = True
+        stored = [DeliveryId(parcel.key) for parcel in sending.parcels if parcel.stored]
+        if stored and sent:
+            self._writer.add(partial(self._store.mark_sent, stored, self._now()))
+
+    # -- targets and identity --------------------------------------------------------------------
+
+    def _hear(self, caller: Caller) -> ConversationId | None:
+        conversation = self._identity.of(caller)
+        if conversation is not None:
+            now = self._now()
+            if now - self._directory.heard(conversation) > 3600 and self._directory.bound(conversation):
+                row = Conversation(conversation, caller.principal, first_seen=now, last_seen=now)
+                self._writer.add(partial(self._store.touch_conversations, [row]))
+            self._directory.hear(conversation, now)
+        return conversation
+
+    def _link(self, session: Session) -> Link:
+        if session.link is None or not session.online:
+            raise offline(session)
+        return session.link
+
+    async def _describe(
+        self, session: Session, names: tuple[str, ...] | None, deadline: float
+    ) -> Description:
+        seconds = min(max(deadline - anyio.current_time(), 0.1), self._limits.ask_seconds)
+        message = Describe(session=session.info.id, names=names)
+        return await self.dispatch.rpc.ask(self._link(session), message, Description, seconds)
+
+    def _notice_join(
+        self, session: Session, left: SessionId | None, origin: Origin, *, observer: bool
+    ) -> None:
+        self._notice(session, f"{origin.label} {'observes' if observer else 'joined'}")
+        if left is not None and left != session.info.id and left in self._directory.sessions:
+            self._notice(self._directory.get(left), f"{origin.label} left")
+
+    def _notice(self, session: Session, text: str) -> None:
+        if session.link is not None and session.online:
+            session.link.send(Notice(session=session.info.id, text=text))
+
+    # -- operations ------------------------------------------------------------------------------
+
+    async def _begin(self, session: Session, operation: Operation) -> None:
+        """Accept it: from here on it has an outcome."""
+        self.dispatch.execute(session, operation.origin.id)
+        operation.waiters += 1  # its own answer, which takes over
+        try:
+            if session.requests:
+                self._ledger.add(operation)
+                self.dispatch.refuse(operation)
+            else:
+                self.dispatch.enqueue(session, operation)
+        except BridgeError:
+            session.seq -= 1
+            if operation.key is not None:
+                self._ledger.keys.pop((operation.origin.id, operation.key), None)
+                with storing(Executed.NO):
+                    await self._store.release_key(operation.origin.id, operation.key, operation.id)
+            raise
+        finally:
+            operation.waiters -= 1
+
+    async def _first(self, request: Submit, print_: str, origin: Origin) -> Operation | None:
+        """The operation that this very request started before, if it did.
+
+        :raises KeyReused: the key belongs to other calls or another target.
+        """
+        if request.key is not None:
+            stands = self._ledger.keys.get((origin.id, request.key))
+            if stands is None or stands.expires_at <= self._now():
+                return None
+            if stands.fingerprint != print_:
+                raise KeyReused
+            return self._ledger.get(stands.operation) or await self._recall(stands.operation, origin)
+        if request.tunnel_request is not None:
+            first = self._ledger.same_request(origin.id, f"tunnel:{request.tunnel_request}:{print_}")
+            if first is not None:
+                self._mailroom.recall(origin.id)
+                return first
+        first = self._ledger.same_request(origin.id, f"fingerprint:{print_}")
+        if first is not None and first.open and not first.delivered and first.key is None:
+            return first
+        return None
+
+    async def _accept_key(self, operation: Operation, key: str) -> Operation | None:
+        """Committed before anything is sent, so that it never runs twice.  The operation that took the
+        key while we looked, if one did."""
+        now = self._now()
+        row = RequestKey(
+            origin=operation.origin.id,
+            key=key,
+            fingerprint=operation.fingerprint,
+            operation=operation.id,
+            accepted_at=now,
+            expires_at=now + self._limits.keep_results,
+        )
+        with storing(Executed.NO):
+            stands = await self._store.accept_key(row, self._stored(operation))
+        self._ledger.keys[row.origin, key] = stands
+        if stands.operation == operation.id:
+            return None
+        if stands.fingerprint != operation.fingerprint:
+            raise KeyReused
+        return self._ledger.get(stands.operation) or await self._recall(stands.operation, operation.origin)
+
+    async def _join(
+        self, request: Submit, identifier: OperationId, origin: Origin, deadline: float
+    ) -> OperationView:
+        operation = self._ledger.get(identifier) or await self._recall(identifier, origin)
+        if operation.origin.principal != origin.principal:
+            raise UnknownOperation
+        if request.cancel:
+            self.dispatch.cancel(operation, f"cancelled by {origin.label}")
+        return await self._answer(operation, origin, deadline, joined=not request.cancel)
+
+    async def _recall(self, identifier: OperationId, origin: Origin) -> Operation:
+        """An operation that only its agent remembers."""
+        with storing(Executed.NO):
+            stored = await self._store.operation(identifier)
+        bound = self._directory.bound(ConversationId(origin.id))
+        session_id = stored.session if stored is not None else bound
+        if session_id is None or session_id not in self._directory.sessions:
+            raise UnknownOperation
+        session = self._directory.get(SessionId(session_id))
+        self.dispatch.recalling.add(identifier)
+        try:
+            message = Recall(session=session.info.id, operation=identifier)
+            await self.dispatch.rpc.ask(self._link(session), message, Done, self._limits.ask_seconds)
+        finally:
+            self.dispatch.recalling.discard(identifier)
+        operation = self._ledger.get(identifier)
+        if operation is None:
+            raise UnknownOperation
+        return operation
+
+    async def _answer(
+        self, operation: Operation, origin: Origin, deadline: float, *, joined: bool = False
+    ) -> OperationView:
+        """Wait for the outcome, a person's turn, or the deadline; then say how it stands."""
+        needs = operation.needs if joined else ()
+        operation.waiters += 1
+        try:
+            with self._parking(), anyio.move_on_at(deadline):
+                while operation.open and operation.needs in ((), needs):
+                    await operation.wait()
+            if operation.open and not operation.told_open:
+                operation.told_open = True
+                with storing(Executed.UNKNOWN):
+                    await self._store.save_operation(self._stored(operation))
+        except BaseException:
+            operation.waiters -= 1
+            if operation.waiters == 0:
+                self._abandon(operation)
+            raise
+        operation.waiters -= 1
+        return self._view(operation, origin, joined=joined)
+
+    def _abandon(self, operation: Operation) -> None:
+        """Its last waiter left: queued work is withdrawn, an outcome is posted."""
+        if operation.open:
+            self.dispatch.withdraw(operation)
+        else:
+            self.dispatch.post_outcome(operation)
+
+    def _view(self, operation: Operation, origin: Origin, *, joined: bool) -> OperationView:
+        session = self._directory.get(operation.target.session)
+        receipt = self._mailroom.open(origin.id, anyio.current_time(), operation)
+        if not operation.open and origin.kind != "shell" and origin.id == operation.origin.id:
+            self._mailroom.attach(receipt, origin.id, result_key(operation.id), deferred(operation))
+        queue = None
+        if operation.status is Status.QUEUED:
+            behind = session.running.id if session.running else None
+            queue = QueuePlace(position=session.queue.position(operation), behind=behind)
+        return OperationView(
+            operation=operation.id,
+            kind=operation.kind,
+            status=operation.status,
+            executed=operation.executed,
+            target=operation.target,
+            seq=operation.seq,
+            results=operation.ordered_results,
+            error=operation.error,
+            needs=operation.needs,
+            queue=queue,
+            joined=joined,
+            again=joined and operation.delivered,
+            entry=operation.entry,
+            companions=self._mailroom.companions(receipt, self._requests(session, origin)),
+        )
+
+    def _stored(self, operation: Operation) -> OperationStored:
+        return OperationStored(
+            id=operation.id,
+            kind=operation.kind,
+            origin_kind=operation.origin.kind,
+            origin=operation.origin.id,
+            session=operation.target.session,
+            cwd=operation.target.cwd,
+            status=operation.status,
+            executed=operation.executed,
+            key=operation.key,
+            created_at=operation.accepted,
+            finished_at=operation.finished,
+        )
+
+    # -- what accompanies ------------------------------------------------------------------------
+
+    def _companions(self, origin: Origin, session: Session) -> Companions:
+        receipt = self._mailroom.open(origin.id, anyio.current_time())
+        return self._mailroom.companions(receipt, self._requests(session, origin))
+
+    def _requests(self, session: Session, origin: Origin) -> list[Companion]:
+        """The first model request that waits, for whoever executes here; shown until it is answered."""
+        if session.executor not in (None, origin.id) or not session.requests:
+            return []
+        first = next(iter(session.requests.values()))
+        reply, run = ("remote_chat", "remote_call") if origin.kind == "session" else ("chat", "call")
+        words = instructions.model_request(first.kind, reply=reply, run=run)
+        request = first.model_copy(update={"instructions": words})
+        return [RequestItem(session=session.info.id, request=request)]
+
+    def _pending(self, session: Session, origin: Origin) -> Pending:
+        inputs, results = self._mailroom.waiting(origin.id)
+        asking = session.running.needs if session.running is not None else ()
+        return Pending(
+            inputs=inputs + (len(session.unclaimed) if session.executor is None else 0),
+            results=results,
+            requests=len(session.requests),
+            approvals=sum(1 for need in asking if need.kind == "approval"),
+        )
+
+    # -- history ---------------------------------------------------------------------------------
+
+    async def _read(self, session: Session, request: FetchHistory, origin: Origin) -> History:
+        """One page; a wait ends early, empty, when something else than an entry needs the reader."""
+        message = ReadHistory(session=session.info.id, range=request.range, reader=origin.label)
+        seconds = self._limits.ask_seconds + request.range.wait
+        if not request.range.wait:
+            return await self.dispatch.rpc.ask(self._link(session), message, History, seconds)
+        page: History | None = None
+        failure: BridgeError | None = None
+
+        async def read(link: Link, done: Callable[[], None]) -> None:
+            nonlocal page, failure
+            try:
+                page = await self.dispatch.rpc.ask(link, message, History, seconds)
+            except BridgeError as error:
+                failure = error
+            done()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(read, self._link(session), tasks.cancel_scope.cancel)
+            await session.attention()
+            tasks.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+        return page or History(session=session.info.id, cwd=session.info.cwd)
+
+    # -- bounds ----------------------------------------------------------------------------------
+
+    def _parking(self) -> "_Parked":
+        if self._parked >= self._limits.waiting_requests:
+            raise Overloaded("Too many requests wait in this broker.")
+        return _Parked(self)
+
+
+class _Parked:
+    """Counts a request that waits; cheaper than a generator on the way of each call."""
+
+    __slots__ = ("_broker",)
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def __enter__(self) -> None:
+        self._broker._parked += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._broker._parked -= 1

@@ -1,0 +1,258 @@
+"""Who is online and who is bound: memory, filled from the store.  Decides, never waits, never writes."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import PurePath, PureWindowsPath
+
+import anyio
+
+from chappie_bridge.wire.errors import NoFreeSession, NoSession, SessionConflict, UnknownSession
+from chappie_bridge.wire.ids import ConversationId, DeviceId, InputId, SessionId
+from chappie_bridge.wire.messages import (
+    Input,
+    ListSessions,
+    ModelRequest,
+    SessionHead,
+    SessionInfo,
+    SessionRow,
+)
+from chappie_bridge.wire.ports import Link
+from chappie_bridge.wire.session import SESSION, Presence
+
+from .clock import iso
+from .operations import Operation
+from .queue import FairQueue
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    """One session as the broker knows it.  `owner` never changes."""
+
+    info: SessionInfo
+    owner: DeviceId
+    first_seen: float
+    last_seen: float
+    queue: FairQueue[Operation]
+    presence: Presence = Presence.GREETING
+    link: Link | None = None
+    running: Operation | None = None
+    bound: set[ConversationId] = field(default_factory=set)
+    executor: str | None = None
+    """Origin id of who last ran `call` or `chat` here; local input goes there."""
+    unclaimed: dict[InputId, Input] = field(default_factory=dict)
+    """Local input before there is an executor."""
+    requests: dict[str, ModelRequest] = field(default_factory=dict)
+    seq: int = 0
+    _attention: anyio.Event | None = None
+
+    @property
+    def online(self) -> bool:
+        return self.presence is Presence.ONLINE
+
+    @property
+    def head(self) -> SessionHead:
+        return SessionHead(session=self.info.id, device=self.info.device, cwd=self.info.cwd)
+
+    def advance(self, event: str) -> None:
+        self.presence = SESSION.next(self.presence, event)
+
+    def call_attention(self) -> None:
+        """Something other than an entry needs a reader: an approval, a model request."""
+        if self._attention is not None:
+            self._attention.set()
+            self._attention = None
+
+    async def attention(self) -> None:
+        if self._attention is None:
+            self._attention = anyio.Event()
+        await self._attention.wait()
+
+
+class Directory:
+    """Sessions in the order in which they were last registered; bindings by conversation."""
+
+    def __init__(self, make_queue: Callable[[], FairQueue[Operation]], stale_after: float) -> None:
+        self._make_queue = make_queue
+        self._stale_after = stale_after
+        self.sessions: dict[SessionId, Session] = {}
+        self._bindings: dict[ConversationId, SessionId] = {}
+        self._heard: dict[ConversationId, float] = {}
+        self._online: dict[SessionId, Session] = {}
+
+    # -- sessions --------------------------------------------------------------------------------
+
+    def restore(self, info: SessionInfo, owner: DeviceId, first_seen: float, last_seen: float) -> None:
+        """A session from the store, at start."""
+        self.sessions[info.id] = Session(info, owner, first_seen, last_seen, self._make_queue())
+
+    def register(self, info: SessionInfo, owner: DeviceId, link: Link, now: float) -> Session:
+        """:raises SessionConflict: when the id belongs to another device, or to a live link of this one."""
+        session = self.sessions.get(info.id)
+        if session is None:
+            session = Session(info, owner, now, now, self._make_queue())
+            self.sessions[info.id] = session
+        elif session.owner != owner:
+            raise SessionConflict
+        elif session.online and session.link is not None and session.link is not link and session.link.up:
+            raise SessionConflict("This session is already open in another process of this device.")
+        session.info, session.link, session.last_seen = info, link, now
+        session.advance("registered")
+        self._online[info.id] = session
+        return session
+
+    def of_link(self, link: Link) -> list[Session]:
+        return [session for session in self._online.values() if session.link is link]
+
+    def end(self, session: Session, now: float) -> None:
+        """It said goodbye or its lease ran out: known, but offline."""
+        session.link = None
+        session.last_seen = now
+        self._online.pop(session.info.id, None)
+
+    def get(self, session: SessionId) -> Session:
+        """:raises UnknownSession:"""
+        try:
+            return self.sessions[session]
+        except KeyError:
+            raise UnknownSession(f"No session has the id {session!r}.", hint="Call `sessions`.") from None
+
+    @property
+    def online(self) -> Iterator[Session]:
+        return (session for session in self._online.values() if session.online)
+
+    # -- bindings --------------------------------------------------------------------------------
+
+    def bound(self, conversation: ConversationId | None) -> SessionId | None:
+        return None if conversation is None else self._bindings.get(conversation)
+
+    def hear(self, conversation: ConversationId, now: float) -> None:
+        """The conversation sent a request: its binding is alive."""
+        self._heard[conversation] = now
+
+    def heard(self, conversation: ConversationId) -> float:
+        return self._heard.get(conversation, 0.0)
+
+    def bind(self, conversation: ConversationId, session: SessionId) -> SessionId | None:
+        """Make `session` the default; the one before, if any."""
+        before = self._bindings.get(conversation)
+        if before is not None and before in self.sessions:
+            self.sessions[before].bound.discard(conversation)
+        self._bindings[conversation] = session
+        if session in self.sessions:
+            self.sessions[session].bound.add(conversation)
+        return before
+
+    def unbind(self, conversation: ConversationId, session: SessionId) -> None:
+        """Undo a binding that was not saved."""
+        if self._bindings.get(conversation) == session:
+            del self._bindings[conversation]
+            self.sessions[session].bound.discard(conversation)
+
+    @property
+    def binding_count(self) -> int:
+        return len(self._bindings)
+
+    def free(self, now: float, agent: str | None, directory: str | None) -> Session | None:
+        """The online session of nobody that was first seen earliest; sub-agents are never chosen."""
+        best: Session | None = None
+        for session in self.online:
+            if session.info.parent is not None or self._taken(session, now):
+                continue
+            if agent is not None and agent.lower() not in session.info.agent.lower():
+                continue
+            if directory is not None and not within(session.info.cwd, directory):
+                continue
+            if best is None or session.first_seen < best.first_seen:
+                best = session
+        return best
+
+    def _taken(self, session: Session, now: float) -> bool:
+        alive = now - self._stale_after
+        return any(self._heard.get(conversation, 0.0) >= alive for conversation in session.bound)
+
+    def none_free(self) -> NoFreeSession | NoSession:
+        """The error that says why `free` found nothing."""
+        rows = [self.row(session) for session in self.online]
+        if not rows:
+            return NoSession()
+        return NoFreeSession(
+            hint="Call `init` with one of these `sessionId`s to share it, or start another agent.",
+            data={"sessions": [row.model_dump(mode="json", exclude_none=True) for row in rows[:20]]},
+        )
+
+    # -- listing ---------------------------------------------------------------------------------
+
+    def row(self, session: Session) -> SessionRow:
+        info = session.info
+        status = {Presence.ONLINE: info.activity, Presence.ADRIFT: "adrift"}.get(session.presence, "offline")
+        if session.online and session.running is not None and status in ("ready", "idle"):
+            status = "executing"
+        return SessionRow(
+            id=info.id,
+            agent=info.agent,
+            device=info.device,
+            cwd=info.cwd,
+            status=status,
+            binding_count=len(session.bound),
+            last_seen=iso(session.last_seen),
+            model=info.model,
+            name=info.name,
+            parent=info.parent,
+        )
+
+    def find(self, query: ListSessions) -> tuple[list[Session], bool]:
+        """Online ones first, newest registration first within each; and whether there are more.
+
+        :raises UnknownSession: when `after` names none.
+        """
+        found: list[Session] = []
+        skipping = query.after is not None
+        if query.after is not None:
+            self.get(query.after)
+        for session in self._in_order():
+            if skipping:
+                skipping = session.info.id != query.after
+                continue
+            if self._matches(session, query):
+                if len(found) == query.limit:
+                    return found, True
+                found.append(session)
+        return found, False
+
+    def _in_order(self) -> Iterator[Session]:
+        yield from reversed(self._online.values())
+        for session in reversed(self.sessions.values()):
+            if session.info.id not in self._online:
+                yield session
+
+    def _matches(self, session: Session, query: ListSessions) -> bool:
+        info = session.info
+        wanted = (
+            (query.session, info.id),
+            (query.agent, info.agent),
+            (query.device, info.device),
+            (query.name, info.name),
+        )
+        for part, text in wanted:
+            if part is not None and part.lower() not in (text or "").lower():
+                return False
+        if query.online is not None and query.online != session.online:
+            return False
+        return query.directory is None or within(info.cwd, query.directory)
+
+
+def within(cwd: str, directory: str) -> bool:
+    """Is `directory` a run of whole path components of `cwd`?  An absolute one must be a leading run.
+
+    Windows paths (a drive or a share) compare without case.
+    """
+    windows = "\\" in cwd or (len(cwd) > 1 and cwd[1] == ":")
+    kind: type[PurePath] = PureWindowsPath if windows else PurePath
+    have, want = kind(cwd).parts, kind(directory).parts
+    if windows:
+        have, want = tuple(p.lower() for p in have), tuple(p.lower() for p in want)
+    if not want:
+        return True
+    if kind(directory).is_absolute():
+        return have[: len(want)] == want
+    return any(have[i : i + len(want)] == want for i in range(len(have) - len(want) + 1))

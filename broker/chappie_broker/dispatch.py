@@ -1,0 +1,494 @@
+"""What stands behind the agents' links: registers sessions, runs their queues, takes in outcomes.
+
+Everything here happens in one step of the loop; what takes time (store, timers) is handed to `later`.
+"""
+
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import anyio
+
+from chappie_bridge.wire.batch import Status
+from chappie_bridge.wire.errors import BridgeError, Cancelled, Executed, Interrupted, Lost
+from chappie_bridge.wire.ids import Mint, OperationId, SessionId
+from chappie_bridge.wire.messages import (
+    Asking,
+    CallResult,
+    Cancel,
+    Failed,
+    Finished,
+    InputItem,
+    InputOffered,
+    Message,
+    Register,
+    Registered,
+    Request,
+    RequestEnded,
+    RequestOpened,
+    SessionChanged,
+    SessionEnded,
+    SessionHead,
+    Settled,
+    ToolResult,
+)
+from chappie_bridge.wire.ports import Link
+
+from .audit import Audit
+from .deliveries import Mailroom, Parcel, deferred, input_key, result_key
+from .directory import Directory, Session
+from .limits import Limits
+from .operations import Ledger, Operation
+from .queue import FairQueue
+from .rpc import Correspondence
+from .store.port import Store
+from .store.rows import Delivery, DeliveryId
+from .store.rows import Session as SessionStored
+
+log = logging.getLogger("chappie.broker")
+
+MAX_ORPHANS = 1_000
+MAX_SETTLED = 20_000
+
+
+class Dispatch:
+    """Implements wire.ports.Attendant for links of role `agent`."""
+
+    def __init__(
+        self,
+        store: Store,
+        audit: Audit,
+        limits: Limits,
+        *,
+        now: Callable[[], float],
+        later: Callable[[Callable[[], Awaitable[None]]], None],
+        start: Callable[..., object],
+        mint: Mint,
+    ) -> None:
+        self.limits = limits
+        self.directory = Directory(self._make_queue, limits.stale_after)
+        self.ledger = Ledger(limits.keep_in_memory, limits.keep_in_memory_bytes)
+        self.mailroom = Mailroom(mint, limits)
+        self.rpc = Correspondence()
+        self.settled: OrderedDict[str, None] = OrderedDict()
+        """Operations and inputs that arrived for certain; an agent that offers one again is told so."""
+        self.recalling: set[OperationId] = set()
+        self._store, self._audit, self._now, self._later, self._start = store, audit, now, later, start
+        self._orphans: OrderedDict[OperationId, dict[int, ToolResult]] = OrderedDict()
+        self._pulls: dict[int, tuple[Link, bytearray]] = {}
+        self._news = anyio.Event()
+        self._handlers: dict[type[Message], Callable[[Link, Any], None]] = {
+            Register: self._register,
+            SessionChanged: self._changed,
+            SessionEnded: self._ended,
+            Asking: self._asking,
+            CallResult: self._call_result,
+            Finished: self._finished,
+            InputOffered: self._input,
+            RequestOpened: self._request_opened,
+            RequestEnded: self._request_ended,
+        }
+
+    def _make_queue(self) -> FairQueue[Operation]:
+        return FairQueue(self.limits.queue_session, self.limits.queue_caller)
+
+    async def news(self) -> None:
+        """Until a session came or went."""
+        await self._news.wait()
+
+    def _tell_news(self) -> None:
+        self._news.set()
+        self._news = anyio.Event()
+
+    # -- links -----------------------------------------------------------------------------------
+
+    def link_up(self, link: Link) -> None:
+        """Nothing until it registers a session."""
+
+    def link_back(self, link: Link) -> None:
+        for session in self.directory.of_link(link):
+            session.advance("link_back")
+            session.last_seen = self._now()
+            self.pump(session)
+        self._tell_news()
+
+    def link_down(self, link: Link) -> None:
+        for session in self.directory.of_link(link):
+            session.advance("link_lost")
+            session.last_seen = self._now()
+        self._tell_news()
+
+    def link_gone(self, link: Link) -> None:
+        for session in self.directory.of_link(link):
+            self._end(session, "lease_expired")
+        self.rpc.gone(link)
+
+    def received(self, link: Link, message: Message) -> None:
+        handle = self._handlers.get(type(message))
+        try:
+            if handle is not None:
+                handle(link, message)
+            elif isinstance(message, Request):
+                self.rpc.resolve(link, message)
+            else:
+                log.warning("an agent sent %s, which is not an agent's", type(message).__name__)
+        except BridgeError as error:
+            log.warning("from %s: %s", link.peer.name, error)
+            if isinstance(message, Request) and message.request:
+                link.send(Failed(request=message.request, failure=error.failure()))
+
+    def received_chunk(self, link: Link, stream: int, offset: int, data: bytes) -> None:
+        pull = self._pulls.get(stream)
+        if pull is not None and pull[0] is link:
+            pull[1].extend(data)
+
+    def open_pull(self, link: Link, stream: int) -> bytearray:
+        """Where the chunks of a stream gather; bounded by what the pull asked for."""
+        buffer = bytearray()
+        self._pulls[stream] = (link, buffer)
+        return buffer
+
+    def close_pull(self, stream: int) -> None:
+        self._pulls.pop(stream, None)
+
+    # -- sessions --------------------------------------------------------------------------------
+
+    def _register(self, link: Link, message: Register) -> None:
+        now = self._now()
+        session = self.directory.register(message.session, link.peer.device, link, now)
+        known = set(message.known)
+        running = session.running
+        if running is not None and running.id not in known:
+            self._conclude(session, running, "restarted", error=Interrupted())
+        self._save_session(session)
+        self._later_send(link, Registered(request=message.request, session=session.info.id))
+        self._audit.note(who=link.peer.name, what="register", target=session.info.id)
+        self.pump(session)
+        self._tell_news()
+
+    def _later_send(self, link: Link, message: Message) -> None:
+        """After everything that is being written now has been committed."""
+
+        async def send() -> None:
+            link.send(message)
+
+        self._later(send)
+
+    def _changed(self, link: Link, message: SessionChanged) -> None:
+        session = self._own(link, message.session.id)
+        told_before = session.info.model_copy(update={"activity": message.session.activity})
+        session.info, session.last_seen = message.session, self._now()
+        if told_before != message.session:
+            self._save_session(session)
+
+    def _ended(self, link: Link, message: SessionEnded) -> None:
+        self._end(self._own(link, message.session), "ended")
+
+    def expire(self, session: Session) -> None:
+        """Its agent did not come back in time."""
+        self._end(session, "lease_expired")
+
+    def _end(self, session: Session, event: str) -> None:
+        session.advance(event)
+        for operation in session.queue.clear():
+            self._finish(operation, "session_gone", error=Lost())
+        if session.running is not None:
+            self._conclude(session, session.running, "session_gone", error=Interrupted())
+        session.requests.clear()
+        self.directory.end(session, self._now())
+        self._save_session(session, ended=True)
+        self._tell_news()
+
+    def _own(self, link: Link, session_id: SessionId) -> Session:
+        """The session, if this link speaks for it."""
+        session = self.directory.get(session_id)
+        if session.link is not link:
+            raise Lost("Another connection speaks for this session now.")
+        return session
+
+    def _save_session(self, session: Session, *, ended: bool = False) -> None:
+        info = session.info
+        row = SessionStored(
+            id=info.id,
+            device=session.owner,
+            agent=info.agent,
+            model=info.model,
+            cwd=info.cwd,
+            name=info.name,
+            parent=info.parent,
+            first_seen=session.first_seen,
+            last_seen=session.last_seen,
+            ended_at=session.last_seen if ended else None,
+        )
+        self._later(lambda: self._store.upsert_session(row))
+
+    # -- operations ------------------------------------------------------------------------------
+
+    def enqueue(self, session: Session, operation: Operation) -> None:
+        """:raises Overloaded: the queue is full; nothing was kept."""
+        session.queue.push(operation.origin.id, operation)
+        self.ledger.add(operation)
+        self.pump(session)
+
+    def pump(self, session: Session) -> None:
+        """Send the next operation if the session can take one."""
+        while session.running is None and session.online and session.link is not None:
+            operation = session.queue.pop()
+            if operation is None:
+                return
+            if session.requests:
+                self.refuse(operation)
+                continue
+            self._send(session, session.link, operation)
+
+    def _send(self, session: Session, link: Link, operation: Operation) -> None:
+        self._audit.dispatched(operation)
+        try:
+            link.send(operation.outgoing)
+        except BridgeError as error:
+            self._finish(operation, "session_gone", error=error)
+            return
+        operation.advance("sent", self._now())
+        operation.executed = Executed.UNKNOWN
+        session.running = operation
+
+    def reply(self, session: Session, operation: Operation) -> None:
+        """An answer to a model request goes out at once, past the queue.
+
+        :raises BridgeError: it could not be handed over; nothing was kept."""
+        if session.link is None:
+            raise Lost
+        session.link.send(operation.outgoing)
+        self.ledger.add(operation)
+        operation.advance("sent", self._now())
+        operation.executed = Executed.UNKNOWN
+
+    def refuse(self, operation: Operation) -> None:
+        """A model request waits: nothing else runs before it is answered."""
+        self._finish(
+            operation,
+            "refused",
+            error=Cancelled(
+                "Not executed: the agent waits for the answer to a model request.",
+                hint="Read `history` for context, answer it with `chat` and `replyTo`, then send this again.",
+            ),
+        )
+
+    def cancel(self, operation: Operation, reason: str) -> None:
+        """At once for what is queued; the device has `cancel_silence` seconds to say how it ended."""
+        session = self.directory.get(operation.target.session)
+        if operation.status is Status.QUEUED:
+            session.queue.remove(operation.origin.id, operation)
+            self._finish(operation, "cancel", error=Cancelled("Cancelled before it ran."))
+        elif operation.open:
+            operation.advance("cancel", self._now())
+            if session.link is not None:
+                session.link.send(Cancel(operation=operation.id, session=session.info.id, reason=reason))
+            self._start(self._give_up, session, operation)
+
+    async def _give_up(self, session: Session, operation: Operation) -> None:
+        await anyio.sleep(self.limits.cancel_silence)
+        if operation.status is Status.CANCELLING:
+            self._conclude(
+                session,
+                operation,
+                "silent",
+                error=Interrupted("Cancelled, but the device has not confirmed it."),
+            )
+
+    def withdraw(self, operation: Operation) -> None:
+        """Its last waiter left before it ran."""
+        if operation.status is Status.QUEUED:
+            session = self.directory.get(operation.target.session)
+            session.queue.remove(operation.origin.id, operation)
+            self._finish(operation, "withdrawn", error=Lost("The request was closed before this ran."))
+
+    def lose(self, operation: Operation, error: BridgeError) -> None:
+        """It was queued in an earlier life of the broker and never touched a link."""
+        self._finish(operation, "session_gone", error=error)
+
+    def expire_queues(self) -> None:
+        """Janitor: what waited too long for its turn is lost."""
+        oldest = self._now() - self.limits.queue_seconds
+        for session in list(self.directory.sessions.values()):
+            if not session.queue:
+                continue
+            for operation in [item for item in session.queue if item.accepted < oldest]:
+                session.queue.remove(operation.origin.id, operation)
+                self._finish(operation, "queue_expired", error=Lost("It waited too long for its turn."))
+
+    def _conclude(self, session: Session, operation: Operation, event: str, error: BridgeError) -> None:
+        """The end of what was on the link, as far as we can tell; the queue goes on."""
+        self._finish(operation, event, error=error)
+        if session.running is operation:
+            session.running = None
+        self.pump(session)
+
+    def _finish(self, operation: Operation, event: str, error: BridgeError | None = None) -> None:
+        ended = operation.advance(event, self._now())
+        if not ended:
+            return
+        if error is not None:
+            operation.error = error.failure()
+            operation.executed = Executed.YES if operation.results else error.executed
+        self._settle_outcome(operation)
+
+    def _settle_outcome(self, operation: Operation) -> None:
+        self.ledger.finish(operation)
+        self._audit.ended(operation)
+        parcel = self.post_outcome(operation) if operation.waiters == 0 else None
+        if operation.told_open or operation.key is not None:
+            delivery = self._delivery(operation, parcel) if parcel is not None else None
+            args = (operation.id, operation.status, operation.executed, self._now(), delivery)
+            self._later(lambda: self._store.finish_operation(*args))
+
+    def post_outcome(self, operation: Operation) -> Parcel | None:
+        """Nobody waits for it: it rides with a later response to who asked."""
+        if operation.origin.kind == "shell" or operation.id in self.recalling:
+            return None
+        return self.mailroom.put(operation.origin.id, result_key(operation.id), deferred(operation))
+
+    def _delivery(self, operation: Operation, parcel: Parcel) -> Delivery:
+        parcel.stored = True
+        return Delivery(
+            id=DeliveryId(parcel.key),
+            origin_kind=operation.origin.kind,
+            origin=operation.origin.id,
+            session=operation.target.session,
+            cwd=operation.target.cwd,
+            kind="result",
+            status="offered",
+            body=parcel.item.model_dump_json(exclude_none=True),
+            created_at=self._now(),
+            operation=operation.id,
+        )
+
+    # -- what agents say of operations -----------------------------------------------------------
+
+    def _asking(self, link: Link, message: Asking) -> None:
+        operation = self.ledger.get(message.operation)
+        if operation is not None and operation.target.session == message.session:
+            operation.needs = message.needs
+            operation.advance("asks" if message.needs else "answered", self._now())
+            operation.wake()
+            self.directory.get(message.session).call_attention()
+
+    def _call_result(self, link: Link, message: CallResult) -> None:
+        self._own(link, message.session)
+        operation = self.ledger.get(message.operation)
+        if operation is None:
+            results = self._orphans.setdefault(message.operation, {})
+            results[message.index] = message.result
+            while len(self._orphans) > MAX_ORPHANS:
+                self._orphans.popitem(last=False)
+        elif operation.target.session == message.session:
+            operation.results[message.index] = message.result
+            operation.executed = Executed.YES
+
+    def _finished(self, link: Link, message: Finished) -> None:
+        session = self._own(link, message.session)
+        if message.operation in self.settled:
+            self._orphans.pop(message.operation, None)
+            link.send(Settled(session=session.info.id, operations=(message.operation,)))
+            return
+        operation = self.ledger.get(message.operation)
+        if operation is None:
+            operation = self._adopt(session, message)
+        elif operation.target.session != message.session:
+            return
+        was_doubtful = operation.status is Status.INTERRUPTED
+        event = "restarted" if message.status == "interrupted" else message.status
+        if operation.advance(event, self._now()):
+            operation.error, operation.entry = message.error, message.entry
+            operation.executed = message.executed
+            if was_doubtful:
+                # Better word than the doubt that was posted, if that has not been shown yet.
+                self.mailroom.take_back(operation.origin.id, result_key(operation.id))
+            self._settle_outcome(operation)
+        if session.running is operation:
+            session.running = None
+        self.pump(session)
+
+    def _adopt(self, session: Session, message: Finished) -> Operation:
+        """An outcome from the agent's journal of which this broker has no memory."""
+        operation = Operation(
+            id=message.operation,
+            kind=message.kind,
+            origin=message.origin,
+            target=SessionHead(session=session.info.id, device=session.info.device, cwd=message.cwd),
+            seq=0,
+            accepted=self._now(),
+            status=Status.RUNNING,
+            results=self._orphans.pop(message.operation, {}),
+        )
+        self.ledger.add(operation)
+        return operation
+
+    # -- input and model requests ----------------------------------------------------------------
+
+    def _input(self, link: Link, message: InputOffered) -> None:
+        session = self._own(link, message.session)
+        if message.input.id in self.settled:
+            link.send(Settled(session=session.info.id, inputs=(message.input.id,)))
+        elif session.executor is None:
+            session.unclaimed[message.input.id] = message.input
+        else:
+            self._address(session, session.executor, message)
+
+    def _address(self, session: Session, executor: str, message: InputOffered) -> None:
+        item = InputItem(session=session.info.id, input=message.input)
+        self.mailroom.put(executor, input_key(message.input.id), item)
+
+    def execute(self, session: Session, origin: str) -> None:
+        """`origin` runs `call` or `chat` here: local input goes to it from now on."""
+        before = session.executor
+        if before == origin:
+            return
+        session.executor = origin
+        for item in session.unclaimed.values():
+            self._address(session, origin, InputOffered(session=session.info.id, input=item))
+        session.unclaimed.clear()
+        if before is not None:
+            for parcel in self.mailroom.inputs_of(before, session.info.id):
+                self.mailroom.take_back(before, parcel.key)
+                self.mailroom.put(origin, parcel.key, parcel.item, shown_before=parcel.offers > 0)
+
+    def _request_opened(self, link: Link, message: RequestOpened) -> None:
+        session = self._own(link, message.session)
+        session.requests[message.request.id] = message.request
+        for operation in session.queue.clear():
+            self.refuse(operation)
+        session.call_attention()
+
+    def _request_ended(self, link: Link, message: RequestEnded) -> None:
+        session = self._own(link, message.session)
+        session.requests.pop(message.request, None)
+        self.pump(session)
+
+    # -- settling --------------------------------------------------------------------------------
+
+    def settle(self, addressee: str) -> None:
+        """The addressee's next request came: tell the agents and the store."""
+        parcels = self.mailroom.settle(addressee)
+        if not parcels:
+            return
+        by_session: dict[SessionId, list[Parcel]] = {}
+        for parcel in parcels:
+            by_session.setdefault(parcel.session, []).append(parcel)
+            self.settled[parcel.operation or parcel.key.partition(":")[2]] = None
+        while len(self.settled) > MAX_SETTLED:
+            self.settled.popitem(last=False)
+        for session_id, group in by_session.items():
+            link = self.directory.sessions[session_id].link if session_id in self.directory.sessions else None
+            if link is not None:
+                link.send(
+                    Settled(
+                        session=session_id,
+                        operations=tuple(p.operation for p in group if p.operation is not None),
+                        inputs=tuple(p.item.input.id for p in group if isinstance(p.item, InputItem)),
+                    )
+                )
+        stored, at = [DeliveryId(parcel.key) for parcel in parcels if parcel.stored], self._now()
+        if stored:
+            self._later(lambda: self._store.settle(stored, at))

@@ -1,0 +1,142 @@
+"""What happens by the clock, in small bounded steps: memory filled at start, then kept within bounds."""
+
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+import anyio
+from pydantic import TypeAdapter
+
+from chappie_bridge.wire.batch import Status
+from chappie_bridge.wire.errors import Executed, Lost
+from chappie_bridge.wire.ids import ConversationId, DeviceId, OperationId, ReceiptId, SessionId
+from chappie_bridge.wire.messages import DeferredItem, Origin, SessionHead, SessionInfo
+from chappie_bridge.wire.session import Presence
+
+from .audit import Audit
+from .deliveries import result_key
+from .dispatch import Dispatch
+from .operations import Operation
+from .store.port import Retention, Store
+from .store.rows import Operation as StoredOperation
+
+log = logging.getLogger("chappie.broker")
+
+TICK = 0.5
+STEP = 500
+"""Rows of one kind that one tick may remove."""
+SLOW = 60
+"""Ticks between two looks at the store's ages."""
+LEASE = 60.0
+
+_DEFERRED = TypeAdapter(DeferredItem)
+
+
+class _Told(Protocol):
+    def __call__(self, receipt: ReceiptId, *, sent: bool) -> None: ...
+
+
+class Janitor:
+    def __init__(
+        self, dispatch: Dispatch, audit: Audit, store: Store, *, now: Callable[[], float], told: _Told
+    ) -> None:
+        self._dispatch, self._audit, self._store, self._now, self._told = dispatch, audit, store, now, told
+        keep = dispatch.limits.keep_results
+        self._retention = Retention(operations=keep, settled=keep)
+
+    async def restore(self) -> None:
+        """Fill memory from the store.  What was queued when the broker died never touched a link."""
+        directory = self._dispatch.directory
+        memory = await self._store.load(self._now())
+        names = {device.id: device.name for device in memory.devices}
+        for row in memory.sessions:
+            info = SessionInfo(
+                id=SessionId(row.id),
+                agent=row.agent,
+                device=names.get(row.device, row.device),
+                cwd=row.cwd,
+                model=row.model,
+                name=row.name,
+                parent=SessionId(row.parent) if row.parent else None,
+            )
+            directory.restore(info, DeviceId(row.device), row.first_seen, row.last_seen)
+        for conversation in memory.conversations:
+            directory.hear(ConversationId(conversation.id), conversation.last_seen)
+        for binding in memory.bindings:
+            directory.bind(ConversationId(binding.conversation), SessionId(binding.session))
+        principals = {str(row.id): row.principal for row in memory.conversations}
+        for key in memory.keys:
+            self._dispatch.ledger.keys[key.origin, key.key] = key
+        for operation in memory.operations:
+            self._restore_operation(operation, principals)
+        for delivery in memory.deliveries:
+            item = _DEFERRED.validate_json(delivery.body)
+            sent = delivery.status == "sent"
+            self._dispatch.mailroom.restore(delivery.origin, result_key(item.operation), item, sent=sent)
+
+    async def run(self) -> None:
+        started = anyio.current_time()
+        ticks = 0
+        leased = False
+        while True:
+            await anyio.sleep(TICK)
+            ticks += 1
+            now = anyio.current_time()
+            try:
+                await self._audit.flush()
+                limits = self._dispatch.limits
+                for receipt in self._dispatch.mailroom.overdue(now - limits.receipt_seconds):
+                    self._told(receipt, sent=False)
+                self._dispatch.expire_queues()
+                if not leased and now - started > LEASE:
+                    leased = True
+                    self._expire_absent()
+                if ticks % SLOW == 0:
+                    self._forget(self._now() - limits.keep_results)
+                    await self._store.prune(self._now(), self._retention, STEP)
+            except Exception:
+                log.exception("the janitor's round failed; it goes on")
+
+    def _restore_operation(self, row: StoredOperation, principals: dict[str, str]) -> None:
+        directory, ledger = self._dispatch.directory, self._dispatch.ledger
+        if row.session not in directory.sessions:
+            return
+        session = directory.get(SessionId(row.session))
+        operation = Operation(
+            id=OperationId(row.id),
+            kind=row.kind,
+            origin=Origin(
+                kind=row.origin_kind,
+                id=row.origin,
+                label=row.origin,
+                principal=principals.get(row.origin, "owner"),
+            ),
+            target=SessionHead(session=session.info.id, device=session.info.device, cwd=row.cwd),
+            seq=0,
+            accepted=row.created_at,
+            key=row.key,
+            status=Status(row.status),
+            executed=Executed(row.executed),
+            told_open=True,
+        )
+        ledger.add(operation)
+        if operation.status is Status.QUEUED:
+            self._dispatch.lose(operation, Lost("The broker stopped before this ran."))
+        else:
+            session.running = operation
+
+    def _expire_absent(self) -> None:
+        """Sessions that have not called since the start: their work may have run."""
+        for session in list(self._dispatch.directory.sessions.values()):
+            if session.presence is Presence.GREETING and session.running is not None:
+                self._dispatch.expire(session)
+
+    def _forget(self, before: float) -> None:
+        for identifier in self._dispatch.ledger.expired(before, STEP):
+            operation = self._dispatch.ledger.get(identifier)
+            if operation is not None:
+                self._dispatch.mailroom.discard(operation.origin.id, result_key(identifier))
+            self._dispatch.ledger.forget(identifier)
+        keys, now = self._dispatch.ledger.keys, self._now()
+        for name in [name for name, row in keys.items() if row.expires_at <= now][:STEP]:
+            del keys[name]

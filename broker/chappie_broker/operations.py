@@ -1,0 +1,187 @@
+"""Operations in memory: what was asked, how far it is, who waits.  State changes only through BATCH."""
+
+import hashlib
+import json
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+import anyio
+
+from chappie_bridge.wire.batch import BATCH, OPEN, Status
+from chappie_bridge.wire.errors import Executed, Failure, Lost
+from chappie_bridge.wire.ids import EntryId, OperationId
+from chappie_bridge.wire.messages import Need, Origin, PostChat, RunBatch, SessionHead, Submit, ToolResult
+
+from .store.rows import RequestKey
+
+Kind = Literal["batch", "chat", "transfer"]
+
+
+@dataclass(slots=True, eq=False)
+class Operation:
+    """`message` is what goes to the agent; None for one that this broker only heard of."""
+
+    id: OperationId
+    kind: Kind
+    origin: Origin
+    target: SessionHead
+    seq: int
+    accepted: float
+    message: RunBatch | PostChat | None = None
+    fingerprint: str = ""
+    key: str | None = None
+    tunnel_request: str | None = None
+    status: Status = Status.QUEUED
+    executed: Executed = Executed.NO
+    results: dict[int, ToolResult] = field(default_factory=dict)
+    error: Failure | None = None
+    needs: tuple[Need, ...] = ()
+    entry: EntryId | None = None
+    finished: float | None = None
+    told_open: bool = False
+    """Its id was told as not finished, so the store knows it."""
+    delivered: bool = False
+    """A response that carried its outcome left through the gate."""
+    waiters: int = 0
+    _changed: anyio.Event | None = None
+
+    @property
+    def outgoing(self) -> RunBatch | PostChat:
+        """What goes to the agent.  :raises Lost: it came from an earlier life of the broker."""
+        if self.message is None:
+            raise Lost
+        return self.message
+
+    @property
+    def open(self) -> bool:
+        return self.status in OPEN
+
+    def advance(self, event: str, now: float) -> bool:
+        """Take an input; True when it ended the operation just now."""
+        before = self.status
+        self.status = BATCH.next(before, event)
+        if self.status is not before:
+            self.wake()
+        ended = (
+            self.status not in OPEN
+            and (before in OPEN or before is Status.INTERRUPTED)
+            and self.status is not before
+        )
+        if ended:
+            self.finished = now
+            self.needs = ()
+        return ended
+
+    def wake(self) -> None:
+        """Let every waiter look again."""
+        if self._changed is not None:
+            self._changed.set()
+            self._changed = None
+
+    async def wait(self) -> None:
+        """Until something changes."""
+        if self._changed is None:
+            self._changed = anyio.Event()
+        await self._changed.wait()
+
+    @property
+    def ordered_results(self) -> tuple[ToolResult, ...]:
+        return tuple(self.results[index] for index in sorted(self.results))
+
+    @property
+    def size(self) -> int:
+        """Rough bytes kept for it."""
+        return 2_000 + sum(_size(result) for result in self.results.values())
+
+
+def _size(result: ToolResult) -> int:
+    total = 200
+    for block in result.content:
+        if block.type == "text":
+            total += len(block.text)
+        elif block.type == "image":
+            total += len(block.data)
+        elif block.type == "spill":
+            total += len(block.head) + len(block.tail)
+    return total
+
+
+class Ledger:
+    """All operations that this broker remembers: open ones always, finished ones within bounds."""
+
+    def __init__(self, keep: int, keep_bytes: int) -> None:
+        self._all: dict[OperationId, Operation] = {}
+        self._finished: OrderedDict[OperationId, int] = OrderedDict()
+        self._bytes = 0
+        self._keep, self._keep_bytes = keep, keep_bytes
+        self._by_request: dict[tuple[str, str], Operation] = {}
+        self.keys: dict[tuple[str, str], RequestKey] = {}
+        """Accepted keys by origin and key, until they expire."""
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __iter__(self) -> Iterator[Operation]:
+        return iter(list(self._all.values()))
+
+    @property
+    def open_count(self) -> int:
+        return len(self._all) - len(self._finished)
+
+    def add(self, operation: Operation) -> None:
+        self._all[operation.id] = operation
+        for name in _request_names(operation):
+            self._by_request[operation.origin.id, name] = operation
+
+    def get(self, operation: OperationId) -> Operation | None:
+        return self._all.get(operation)
+
+    def same_request(self, origin: str, name: str) -> Operation | None:
+        """The operation that this conversation started under a tunnel request or fingerprint."""
+        return self._by_request.get((origin, name))
+
+    def finish(self, operation: Operation) -> None:
+        """It ended: from now on it may be forgotten, oldest first, once its outcome was delivered or is
+        kept elsewhere."""
+        size = operation.size
+        self._bytes += size - self._finished.pop(operation.id, 0)
+        self._finished[operation.id] = size
+        while self._finished and (len(self._finished) > self._keep or self._bytes > self._keep_bytes):
+            oldest = next(iter(self._finished))
+            if oldest == operation.id:
+                break
+            self.forget(oldest)
+
+    def forget(self, identifier: OperationId) -> None:
+        operation = self._all.pop(identifier, None)
+        self._bytes -= self._finished.pop(identifier, 0)
+        if operation is not None:
+            for name in _request_names(operation):
+                if self._by_request.get((operation.origin.id, name)) is operation:
+                    del self._by_request[operation.origin.id, name]
+
+    def expired(self, before: float, limit: int) -> list[OperationId]:
+        """Finished earlier than `before`, at most `limit`."""
+        old: list[OperationId] = []
+        for identifier in self._finished:
+            finished = self._all[identifier].finished
+            if finished is None or finished >= before or len(old) == limit:
+                break
+            old.append(identifier)
+        return old
+
+
+def _request_names(operation: Operation) -> list[str]:
+    names = [f"fingerprint:{operation.fingerprint}"] if operation.fingerprint else []
+    if operation.tunnel_request is not None:
+        names.append(f"tunnel:{operation.tunnel_request}:{operation.fingerprint}")
+    return names
+
+
+def fingerprint(request: Submit) -> str:
+    """Of the decoded calls, the tool and the explicit target: SHA-256 over canonical JSON."""
+    calls = [[call.name, call.arguments] for call in request.calls or ()]
+    text = json.dumps(["call", request.session, calls], sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode("ascii")).hexdigest()

@@ -1,0 +1,17 @@
+"""Where a failure of the registry becomes an error for the caller.  One boundary."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from chappie_bridge.wire.errors import Executed
+
+from .store.port import StoreError
+
+
+@contextmanager
+def storing(executed: Executed) -> Iterator[None]:
+    """:raises BridgeError: what StoreError becomes; `executed` is what the caller knows of its tools."""
+    try:
+        yield
+    except StoreError as error:
+        raise error.bridge_error(executed) from error

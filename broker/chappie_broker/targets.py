@@ -1,0 +1,161 @@
+"""Which session a request means (SPEC §1 "Which session") and how a conversation takes part in it (§2)."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+import anyio
+
+from chappie_bridge.wire.errors import Executed, NoConversation, NoSession, SessionOffline
+from chappie_bridge.wire.ids import ConversationId, SessionId
+from chappie_bridge.wire.messages import Initialization, OpenSession
+
+from . import instructions
+from .clock import iso
+from .directory import Session
+from .dispatch import Dispatch
+from .store.port import Store
+from .store.rows import Conversation
+from .storing import storing
+
+MAX_WINDOWS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A target, fixed from here on."""
+
+    session: Session
+    selection: Literal["explicit", "existing", "automatic"]
+
+
+class Targets:
+    """Chooses in memory in one step, so two requests at the same moment never get the same session; what
+    was chosen is saved before it is told."""
+
+    def __init__(self, dispatch: Dispatch, store: Store, *, now: Callable[[], float]) -> None:
+        self._dispatch, self._store, self._now = dispatch, store, now
+        self._directory = dispatch.directory
+        self._limits = dispatch.limits
+        self._windows: dict[tuple[ConversationId, SessionId], float] = {}
+        self._reserved: dict[ConversationId, object] = {}
+
+    def known(self, conversation: ConversationId | None, explicit: SessionId | None) -> Session:
+        """For requests that never choose by themselves.
+
+        :raises NoConversation: there is neither an id nor a conversation that could have a default.
+        :raises NoSession: the conversation has no default.
+        """
+        bound = explicit or self._directory.bound(conversation)
+        if bound is not None:
+            return self._directory.get(bound)
+        if conversation is None:
+            raise NoConversation
+        raise NoSession(
+            "This conversation has no session yet.", hint="Call `init` first, or pass `sessionId`."
+        )
+
+    @asynccontextmanager
+    async def chosen(
+        self, conversation: ConversationId | None, request: OpenSession, deadline: float, *, change: bool
+    ) -> AsyncIterator[Choice]:
+        """The target.  With `change` (that is `init`) it is saved as the default after the body succeeded;
+        else before it, and only when the conversation has none.
+
+        :raises SessionOffline: it is known, but did not come within the grace.
+        """
+        ticket = object()
+        before = self._directory.bound(conversation)
+        choice = await self._choose(conversation, request, deadline, ticket)
+        session = choice.session
+        saves = conversation if change or before is None else None
+        try:
+            await self._grace(session, deadline)
+            if saves is not None and not change:
+                await self._save(saves, request.caller.principal, session)
+            yield choice
+            if saves is not None and change:
+                await self._save(saves, request.caller.principal, session)
+        except BaseException:
+            if conversation is not None and self._reserved.get(conversation) is ticket:
+                del self._reserved[conversation]
+                self._directory.unbind(conversation, session.info.id)
+            raise
+
+    async def _save(self, conversation: ConversationId, principal: str, session: Session) -> None:
+        now = self._now()
+        with storing(Executed.NO):
+            row = Conversation(conversation, principal, first_seen=now, last_seen=now)
+            await self._store.save_binding(row, session.info.id, now)
+        self._directory.bind(conversation, session.info.id)
+        self._reserved.pop(conversation, None)
+
+    async def _choose(
+        self, conversation: ConversationId | None, request: OpenSession, deadline: float, ticket: object
+    ) -> Choice:
+        if request.session is not None:
+            return Choice(self._directory.get(request.session), "explicit")
+        bound = self._directory.bound(conversation)
+        if bound is not None and request.directory is None and request.agent is None:
+            return Choice(self._directory.get(bound), "existing")
+        give_up = min(deadline, anyio.current_time() + self._limits.session_wait)
+        while True:
+            session = self._directory.free(self._now(), request.agent, request.directory)
+            if session is not None:
+                if conversation is not None and bound is None:
+                    self._reserve(conversation, session, ticket)
+                return Choice(session, "automatic")
+            error = self._directory.none_free()
+            if not isinstance(error, NoSession) or anyio.current_time() >= give_up:
+                raise error
+            with anyio.move_on_at(give_up):
+                await self._dispatch.news()
+
+    def _reserve(self, conversation: ConversationId, session: Session, ticket: object) -> None:
+        self._directory.hear(conversation, self._now())
+        self._directory.bind(conversation, session.info.id)
+        self._reserved[conversation] = ticket
+
+    async def _grace(self, session: Session, deadline: float) -> None:
+        give_up = min(deadline, anyio.current_time() + self._limits.offline_grace)
+        while not session.online:
+            if anyio.current_time() >= give_up:
+                raise offline(session)
+            with anyio.move_on_at(give_up):
+                await self._dispatch.news()
+
+    async def online(self, session: Session, deadline: float) -> Session:
+        """:raises SessionOffline: it did not come within the grace."""
+        await self._grace(session, deadline)
+        return session
+
+    # -- participation ---------------------------------------------------------------------------
+
+    def join(self, conversation: ConversationId | None, session: Session) -> Initialization:
+        """An `init`: the first opens a window, another inside it observes."""
+        observer = False
+        if conversation is not None and self._limits.cooldown > 0:
+            observer = self._windows.get((conversation, session.info.id), 0.0) > anyio.current_time()
+            if not observer:
+                self.renew(conversation, session.info.id)
+        words = instructions.OBSERVER if observer else instructions.EXECUTOR
+        return Initialization(session=session.info.id, instructions=words, observer=observer)
+
+    def renew(self, conversation: ConversationId, session: SessionId) -> None:
+        """A widget loaded or a resource was read: the window is open again."""
+        now = anyio.current_time()
+        if len(self._windows) >= MAX_WINDOWS:
+            self._windows = {pair: until for pair, until in self._windows.items() if until > now}
+        if len(self._windows) < MAX_WINDOWS:
+            self._windows[conversation, session] = now + self._limits.cooldown
+
+
+def offline(session: Session) -> SessionOffline:
+    info = session.info
+    start = f"chappie-bridge agent --directory {info.cwd}"
+    return SessionOffline(
+        f"Session {info.id} on {info.device} is not connected; it was last seen {iso(session.last_seen)}.",
+        hint=f"Start it there: `{start}`. Or choose another with `sessions`.",
+        data={"sessionId": info.id, "lastSeen": iso(session.last_seen)},
+    )
