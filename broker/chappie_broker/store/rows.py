@@ -1,0 +1,136 @@
+"""The rows of the registry, as values.  No SQL, no I/O.
+
+Times are seconds since the epoch (UTC).  Fields stand in the order of the columns in `schema.sql`; what
+may be absent comes last.  Ids and texts are bounded by whoever accepts them (`wire`), not here.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, NewType
+
+from chappie_bridge.wire.batch import Status
+from chappie_bridge.wire.errors import Executed
+from chappie_bridge.wire.ids import ConversationId, DeviceId, OperationId, SessionId
+
+DeliveryId = NewType("DeliveryId", str)
+"""One item that accompanies a later response; the receiver drops an id that it knows."""
+
+OriginKind = Literal["conversation", "session", "shell"]
+"""Who asked: a chat, an agent's session, a person at a shell.  `origin` is its id."""
+
+OperationKind = Literal["batch", "chat", "transfer"]
+DeliveryKind = Literal["result", "answer"]
+DeliveryStatus = Literal["offered", "sent", "settled"]
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One device credential.  The token itself is never stored."""
+
+    id: DeviceId
+    name: str
+    token_hash: str
+    created_at: float
+    last_seen: float
+    revoked_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One agent session; it belongs for ever to the device that first registered it."""
+
+    id: SessionId
+    device: DeviceId
+    agent: str
+    cwd: str
+    first_seen: float
+    last_seen: float
+    model: str | None = None
+    name: str | None = None
+    parent: SessionId | None = None
+    ended_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """One chat of one principal.  `id` is a keyed hash over both, so `principal` never changes."""
+
+    id: ConversationId
+    principal: str
+    first_seen: float
+    last_seen: float
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A conversation's default session."""
+
+    conversation: ConversationId
+    session: SessionId
+    saved_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """An operation that somebody was told of before it finished, or that was accepted with a key.
+
+    `cwd` is the session's at that time: the row outlives the session's."""
+
+    id: OperationId
+    kind: OperationKind
+    origin_kind: OriginKind
+    origin: str
+    session: SessionId
+    cwd: str
+    status: Status
+    executed: Executed
+    created_at: float
+    key: str | None = None
+    finished_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestKey:
+    """A caller's `key`: the one request, by fingerprint, that it stands for until `expires_at`."""
+
+    origin: str
+    key: str
+    fingerprint: str
+    operation: OperationId
+    accepted_at: float
+    expires_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A finished output or an answer on its way to who asked.  `body` is JSON text.
+
+    `sent_at` stays when the item is offered once more: so it tells `again`."""
+
+    id: DeliveryId
+    origin_kind: OriginKind
+    origin: str
+    session: SessionId
+    cwd: str
+    kind: DeliveryKind
+    status: DeliveryStatus
+    body: str
+    created_at: float
+    operation: OperationId | None = None
+    sent_at: float | None = None
+    settled_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditLine:
+    """Who did what, where, how large (bytes), how long, with what outcome; already redacted.
+
+    `id` is the store's own count, absent until it is written."""
+
+    at: float
+    who: str
+    what: str
+    target: str
+    size: int
+    outcome: str
+    duration_ms: int | None = None
+    id: int | None = None

@@ -1,0 +1,431 @@
+"""What every store must do, run on every adapter."""
+
+from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from chappie_broker.store.port import DAY, Retention, Store
+from chappie_broker.store.rows import (
+    AuditLine,
+    Binding,
+    Conversation,
+    Delivery,
+    DeliveryId,
+    Device,
+    Operation,
+    RequestKey,
+    Session,
+)
+from chappie_broker.store.sqlite import InlineSqliteStore, SqliteStore
+
+from chappie_bridge.wire.batch import Status
+from chappie_bridge.wire.errors import Executed, PathExists, SessionConflict
+from chappie_bridge.wire.ids import ConversationId, DeviceId, OperationId, SessionId
+
+pytestmark = pytest.mark.anyio
+
+Open = Callable[[], Coroutine[Any, Any, Store]]
+
+DEVICE = Device(DeviceId("d1"), "laptop", "hash", created_at=1.5, last_seen=2.5)
+SESSION = Session(
+    SessionId("s1"), DEVICE.id, "pi", "/w", 10.25, 11.5, model="m", name="n", parent=SessionId("s0")
+)
+CHAT = Conversation(ConversationId("c1"), "owner", first_seen=20.0, last_seen=21.0)
+OPERATION = Operation(
+    OperationId("op_1"),
+    "batch",
+    "conversation",
+    CHAT.id,
+    SESSION.id,
+    "/w",
+    Status.RUNNING,
+    Executed.UNKNOWN,
+    created_at=30.0,
+    key="k",
+)
+KEY = RequestKey(CHAT.id, "k", "print", OPERATION.id, accepted_at=30.0, expires_at=30.0 + DAY)
+DELIVERY = Delivery(
+    DeliveryId("dl_1"),
+    "conversation",
+    CHAT.id,
+    SESSION.id,
+    "/w",
+    "result",
+    "offered",
+    '{"é":"\U0001f600"}',
+    created_at=40.0,
+    operation=OPERATION.id,
+)
+LINE = AuditLine(at=50.0, who="owner", what="call", target="s1", size=7, outcome="ok", duration_ms=3)
+
+
+@pytest.fixture(params=[SqliteStore, InlineSqliteStore])
+def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
+    return lambda: request.param.open(tmp_path / "broker.db")
+
+
+@pytest.fixture
+async def store(open_store: Open) -> AsyncIterator[Store]:
+    store = await open_store()
+    yield store
+    await store.close()
+
+
+async def fill(store: Store) -> None:
+    """One row of each kind, all of them live."""
+    await store.save_device(DEVICE)
+    await store.upsert_session(SESSION)
+    await store.save_binding(CHAT, SESSION.id, at=22.0)
+    await store.accept_key(KEY, OPERATION)
+    await store.save_delivery(DELIVERY)
+    await store.append_audit([LINE])
+
+
+async def test_what_was_saved_is_loaded_after_a_restart(open_store: Open) -> None:
+    """B01: bindings, devices, sessions and what is under way outlive the broker."""
+    store = await open_store()
+    await fill(store)
+    await store.close()
+    store = await open_store()
+    found = await store.load(now=31.0)
+    await store.close()
+    assert found.devices == (DEVICE,)
+    assert found.sessions == (SESSION,)
+    assert found.conversations == (CHAT,)
+    assert found.bindings == (Binding(CHAT.id, SESSION.id, 22.0),)
+    assert found.operations == (OPERATION,)
+    assert found.keys == (KEY,)
+    assert found.deliveries == (DELIVERY,)
+    assert isinstance(found.operations[0].status, Status)
+    assert isinstance(found.operations[0].executed, Executed)
+
+
+async def test_an_empty_store_loads_empty(store: Store) -> None:
+    found = await store.load(now=0.0)
+    assert not any((found.devices, found.sessions, found.conversations, found.bindings))
+    assert not any((found.operations, found.keys, found.deliveries))
+
+
+async def test_closing_twice_is_closing_once(open_store: Open) -> None:
+    store = await open_store()
+    await store.close()
+    await store.close()
+
+
+# Devices and sessions.
+
+
+async def test_a_device_is_revoked_once_and_stays_known(store: Store) -> None:
+    await store.save_device(DEVICE)
+    assert await store.revoke_device(DEVICE.id, at=60.0)
+    assert not await store.revoke_device(DEVICE.id, at=70.0)
+    assert not await store.revoke_device(DeviceId("nobody"), at=70.0)
+    assert (await store.load(0.0)).devices == (replace(DEVICE, revoked_at=60.0),)
+
+
+async def test_a_device_paired_anew_keeps_its_first_day(store: Store) -> None:
+    await store.save_device(DEVICE)
+    again = replace(DEVICE, name="desk", token_hash="other", created_at=99.0, last_seen=99.0)
+    await store.save_device(again)
+    assert (await store.load(0.0)).devices == (replace(again, created_at=DEVICE.created_at),)
+
+
+async def test_a_session_never_changes_its_device(store: Store) -> None:
+    await fill(store)
+    other = replace(DEVICE, id=DeviceId("d2"))
+    await store.save_device(other)
+    with pytest.raises(SessionConflict):
+        await store.upsert_session(replace(SESSION, device=other.id, cwd="/stolen"))
+    assert (await store.load(0.0)).sessions == (SESSION,)
+
+
+async def test_a_session_that_registers_again_is_the_same_session(store: Store) -> None:
+    """B37: the id stays, what the agent says of it is news, `first_seen` is history."""
+    await fill(store)
+    await store.end_session(SESSION.id, at=12.0)
+    assert (await store.load(0.0)).sessions[0].ended_at == 12.0
+    again = replace(SESSION, agent="codex", cwd="/x", model=None, first_seen=90.0, last_seen=91.0)
+    await store.upsert_session(again)
+    assert (await store.load(0.0)).sessions == (replace(again, first_seen=SESSION.first_seen),)
+
+
+async def test_sessions_come_in_the_order_of_the_automatic_choice(store: Store) -> None:
+    await store.save_device(DEVICE)
+    for name, first_seen in (("b", 3.0), ("a", 2.0), ("c", 1.0)):
+        await store.upsert_session(replace(SESSION, id=SessionId(name), first_seen=first_seen))
+    assert [session.id for session in (await store.load(0.0)).sessions] == ["c", "a", "b"]
+
+
+async def test_last_seen_moves_forward_only(store: Store) -> None:
+    await fill(store)
+    await store.touch_devices([(DEVICE.id, 80.0), (DEVICE.id, 70.0), (DeviceId("nobody"), 1.0)])
+    await store.touch_sessions([(SESSION.id, 81.0), (SESSION.id, 71.0)])
+    later = replace(CHAT, principal="somebody else", first_seen=0.0, last_seen=82.0)
+    await store.touch_conversations([later, replace(CHAT, last_seen=72.0)])
+    found = await store.load(0.0)
+    assert found.devices == (replace(DEVICE, last_seen=80.0),)
+    assert found.sessions == (replace(SESSION, last_seen=81.0),)
+    assert found.conversations == (replace(CHAT, last_seen=82.0),)
+
+
+async def test_an_empty_batch_is_fine(store: Store) -> None:
+    await store.touch_sessions([])
+    await store.touch_conversations([])
+    await store.append_audit([])
+    await store.mark_sent([], at=1.0)
+
+
+# Bindings.
+
+
+async def test_a_binding_stays_what_it_was_until_it_is_changed(store: Store) -> None:
+    """B45: the stored id counts, whoever registers first after a restart."""
+    await fill(store)
+    second = replace(SESSION, id=SessionId("s2"))
+    await store.upsert_session(second)
+    await store.end_session(SESSION.id, at=12.0)
+    assert (await store.load(0.0)).bindings == (Binding(CHAT.id, SESSION.id, 22.0),)
+    await store.save_binding(CHAT, second.id, at=23.0)
+    assert (await store.load(0.0)).bindings == (Binding(CHAT.id, second.id, 23.0),)
+
+
+async def test_a_binding_goes_and_its_conversation_stays(store: Store) -> None:
+    await fill(store)
+    assert await store.delete_binding(CHAT.id)
+    assert not await store.delete_binding(CHAT.id)
+    found = await store.load(0.0)
+    assert found.bindings == ()
+    assert found.conversations == ()
+    await store.save_binding(replace(CHAT, first_seen=90.0, last_seen=90.0), SESSION.id, at=90.0)
+    assert (await store.load(0.0)).conversations == (replace(CHAT, last_seen=90.0),)
+
+
+# Operations and keys.
+
+
+async def test_a_finished_operation_is_no_longer_open_and_can_be_read(store: Store) -> None:
+    await fill(store)
+    await store.finish_operation(OPERATION.id, Status.DONE, Executed.YES, at=33.0)
+    assert (await store.load(31.0)).operations == ()
+    done = replace(OPERATION, status=Status.DONE, executed=Executed.YES, finished_at=33.0)
+    assert await store.operation(OPERATION.id) == done
+    assert await store.operation(OperationId("op_none")) is None
+
+
+async def test_a_late_result_replaces_our_doubt(store: Store) -> None:
+    await store.save_operation(OPERATION)
+    await store.finish_operation(OPERATION.id, Status.INTERRUPTED, Executed.UNKNOWN, at=33.0)
+    await store.finish_operation(OPERATION.id, Status.DONE, Executed.YES, at=34.0)
+    found = await store.operation(OPERATION.id)
+    assert found is not None
+    assert (found.status, found.executed, found.finished_at) == (Status.DONE, Executed.YES, 34.0)
+
+
+async def test_an_operation_and_its_delivery_are_saved_together_or_not_at_all(store: Store) -> None:
+    await store.save_operation(OPERATION)
+    broken = replace(DELIVERY, status="nonsense")  # type: ignore[arg-type]
+    with pytest.raises(Exception, match="constraint"):
+        await store.finish_operation(OPERATION.id, Status.DONE, Executed.YES, at=33.0, delivery=broken)
+    assert await store.operation(OPERATION.id) == OPERATION
+    await store.finish_operation(OPERATION.id, Status.DONE, Executed.YES, at=33.0, delivery=DELIVERY)
+    found = await store.load(31.0)
+    assert (found.operations, found.deliveries) == ((), (DELIVERY,))
+
+
+async def test_saving_an_operation_again_changes_only_how_far_it_is(store: Store) -> None:
+    await store.save_operation(OPERATION)
+    await store.save_operation(
+        replace(OPERATION, status=Status.ASKING, session=SessionId("other"), cwd="/other")
+    )
+    assert await store.operation(OPERATION.id) == replace(OPERATION, status=Status.ASKING)
+
+
+async def test_a_key_stands_for_its_first_request(store: Store) -> None:
+    """B48: the repeated request finds the operation of the first one and saves nothing of its own."""
+    assert await store.accept_key(KEY, OPERATION) == KEY
+    repeated = replace(OPERATION, id=OperationId("op_2"))
+    assert await store.accept_key(replace(KEY, operation=repeated.id, accepted_at=35.0), repeated) == KEY
+    assert await store.operation(repeated.id) is None
+    assert (await store.load(35.0)).keys == (KEY,)
+
+
+async def test_a_key_belongs_to_its_origin(store: Store) -> None:
+    await store.accept_key(KEY, OPERATION)
+    other = replace(KEY, origin="c2", operation=OperationId("op_2"))
+    assert await store.accept_key(other, replace(OPERATION, id=other.operation)) == other
+
+
+async def test_a_key_is_free_again_when_it_has_expired(store: Store) -> None:
+    await store.accept_key(KEY, OPERATION)
+    at = KEY.expires_at
+    assert (await store.load(at - 0.001)).keys == (KEY,)
+    assert (await store.load(at)).keys == ()
+    later = replace(KEY, operation=OperationId("op_2"), accepted_at=at, expires_at=at + DAY)
+    assert await store.accept_key(later, replace(OPERATION, id=later.operation)) == later
+
+
+async def test_a_key_is_released_only_for_its_own_operation(store: Store) -> None:
+    await store.accept_key(KEY, OPERATION)
+    await store.release_key(KEY.origin, KEY.key, OperationId("op_2"))
+    assert (await store.load(31.0)).keys == (KEY,)
+    await store.release_key(KEY.origin, KEY.key, OPERATION.id)
+    assert (await store.load(31.0)).keys == ()
+
+
+async def test_of_many_requests_with_one_key_exactly_one_is_accepted(open_store: Open) -> None:
+    """B48: also when they come through several brokers at the same moment."""
+    stores = [await open_store() for _ in range(4)]
+    found: list[RequestKey] = []
+
+    async def accept(store: Store, number: int) -> None:
+        operation = replace(OPERATION, id=OperationId(f"op_{number}"))
+        found.append(await store.accept_key(replace(KEY, operation=operation.id), operation))
+
+    async with anyio.create_task_group() as group:
+        for number in range(16):
+            group.start_soon(accept, stores[number % 4], number)
+    snapshot = await stores[0].load(31.0)
+    for store in stores:
+        await store.close()
+    assert len(found) == 16
+    assert set(found) == set(snapshot.keys)
+    assert [operation.id for operation in snapshot.operations] == [snapshot.keys[0].operation]
+
+
+# Deliveries.
+
+
+async def test_a_delivery_goes_from_offered_to_sent_to_settled(store: Store) -> None:
+    await store.save_delivery(DELIVERY)
+    await store.mark_sent([DELIVERY.id], at=41.0)
+    sent = replace(DELIVERY, status="sent", sent_at=41.0)
+    assert await store.deliveries_of("conversation", CHAT.id) == (sent,)
+    await store.mark_unsent([DELIVERY.id])
+    assert await store.deliveries_of("conversation", CHAT.id) == (replace(sent, status="offered"),)
+    await store.mark_sent([DELIVERY.id], at=42.0)
+    await store.settle([DELIVERY.id], at=43.0)
+    assert await store.deliveries_of("conversation", CHAT.id) == ()
+    assert (await store.load(0.0)).deliveries == ()
+
+
+async def test_what_is_settled_stays_settled(store: Store) -> None:
+    """B41: an item that comes again is known by its id."""
+    await store.save_delivery(DELIVERY)
+    await store.settle([DELIVERY.id], at=43.0)
+    await store.mark_sent([DELIVERY.id], at=44.0)
+    await store.mark_unsent([DELIVERY.id])
+    await store.save_delivery(DELIVERY)
+    assert await store.deliveries_of("conversation", CHAT.id) == ()
+
+
+async def test_deliveries_come_oldest_first_and_only_to_their_origin(store: Store) -> None:
+    for number, created_at in enumerate((3.0, 1.0, 2.0)):
+        await store.save_delivery(replace(DELIVERY, id=DeliveryId(f"dl_{number}"), created_at=created_at))
+    await store.save_delivery(replace(DELIVERY, id=DeliveryId("dl_shell"), origin_kind="shell"))
+    found = await store.deliveries_of("conversation", CHAT.id)
+    assert [row.created_at for row in found] == [1.0, 2.0, 3.0]
+    assert await store.deliveries_of("conversation", CHAT.id, limit=2) == found[:2]
+    assert [row.id for row in await store.deliveries_of("shell", CHAT.id)] == ["dl_shell"]
+
+
+# The audit log.
+
+
+async def test_the_audit_log_is_paged_newest_first(store: Store) -> None:
+    await store.append_audit([replace(LINE, what=str(number)) for number in range(5)])
+    first = await store.audit_page(limit=2)
+    assert [line.what for line in first] == ["4", "3"]
+    second = await store.audit_page(before=first[-1].id, limit=9)
+    assert [line.what for line in second] == ["2", "1", "0"]
+    assert replace(second[-1], id=None) == replace(LINE, what="0")
+
+
+# The house.
+
+
+async def test_meta_is_made_once(store: Store) -> None:
+    assert await store.meta("hmac") is None
+    assert await store.meta_once("hmac", "first") == "first"
+    assert await store.meta_once("hmac", "second") == "first"
+    assert await store.meta("hmac") == "first"
+
+
+async def test_pruning_keeps_what_is_young_or_open(store: Store) -> None:
+    """B38: nothing that waits to be delivered is tidied away."""
+    await fill(store)
+    before = await store.load(31.0)
+    assert await store.prune(now=100.0, keep=Retention()) == 0
+    assert await store.load(31.0) == before
+    assert len(await store.audit_page()) == 1
+
+
+async def test_pruning_forgets_what_is_old_one_step_at_a_time(store: Store) -> None:
+    await fill(store)
+    await store.finish_operation(OPERATION.id, Status.DONE, Executed.YES, at=33.0)
+    await store.settle([DELIVERY.id], at=43.0)
+    await store.save_delivery(replace(DELIVERY, id=DeliveryId("dl_2")))
+    await store.revoke_device(DEVICE.id, at=60.0)
+    others = [replace(CHAT, id=ConversationId(f"c{number}")) for number in range(2, 5)]
+    await store.touch_conversations(others)
+    gone = [await store.prune(now=1000 * DAY, keep=Retention(), max_rows=2) for _ in range(3)]
+    # key, operation, two deliveries, audit line, four conversations, session, device: at most two of each.
+    assert sum(gone) == 11
+    assert gone[1] >= 2
+    assert gone[2] == 0
+    found = await store.load(0.0)
+    assert not any((found.devices, found.sessions, found.bindings, found.deliveries, found.keys))
+    assert await store.operation(OPERATION.id) is None
+    assert await store.audit_page() == ()
+
+
+async def test_pruning_keeps_a_bound_session_however_old(store: Store) -> None:
+    await fill(store)
+    await store.touch_conversations([replace(CHAT, last_seen=1000 * DAY)])
+    await store.prune(now=1000 * DAY, keep=Retention())
+    found = await store.load(0.0)
+    assert [row.id for row in found.sessions] == [SESSION.id]
+    assert [row.session for row in found.bindings] == [SESSION.id]
+
+
+async def test_pruning_holds_the_audit_log_to_its_size(store: Store) -> None:
+    await store.append_audit([replace(LINE, what=str(number)) for number in range(10)])
+    keep = Retention(audit_lines=3)
+    assert await store.prune(now=51.0, keep=keep, max_rows=5) == 5
+    assert await store.prune(now=51.0, keep=keep, max_rows=5) == 2
+    assert [line.what for line in await store.audit_page()] == ["9", "8", "7"]
+
+
+async def test_a_backup_is_a_whole_registry(store: Store, tmp_path: Path) -> None:
+    """B88: an online copy that opens by itself, private like the original."""
+    await fill(store)
+    target = tmp_path / "copy.db"
+    await store.backup(target)
+    assert target.stat().st_mode & 0o777 == 0o600
+    assert [path.name for path in tmp_path.iterdir() if "copy" in path.name] == ["copy.db"]
+    copied = await SqliteStore.open(target)
+    assert await copied.load(31.0) == await store.load(31.0)
+    assert await copied.integrity_check() == ()
+    await copied.close()
+
+
+async def test_a_backup_never_replaces_a_file(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("precious", encoding="utf-8")
+    with pytest.raises(PathExists):
+        await store.backup(tmp_path / "mine")
+    assert (tmp_path / "mine").read_text(encoding="utf-8") == "precious"
+
+
+async def test_a_sound_store_passes_its_check(store: Store) -> None:
+    await fill(store)
+    assert await store.integrity_check() == ()
+
+
+async def test_a_cancelled_call_leaves_the_store_usable(store: Store) -> None:
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await store.save_device(DEVICE)
+    await store.save_device(DEVICE)
+    assert (await store.load(0.0)).devices == (DEVICE,)
