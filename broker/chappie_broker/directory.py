@@ -78,6 +78,7 @@ class Directory:
         self._bindings: dict[ConversationId, SessionId] = {}
         self._heard: dict[ConversationId, float] = {}
         self._online: dict[SessionId, Session] = {}
+        self._by_link: dict[Link, dict[SessionId, Session]] = {}
 
     # -- sessions --------------------------------------------------------------------------------
 
@@ -93,19 +94,37 @@ class Directory:
             self.sessions[info.id] = session
         elif session.owner != owner:
             raise SessionConflict
-        elif session.online and session.link is not None and session.link is not link and session.link.up:
+        elif session.link is not None and session.link is not link and session.link.up:
             raise SessionConflict("This session is already open in another process of this device.")
-        session.info, session.link, session.last_seen = info, link, now
-        session.advance("registered")
-        self._online[info.id] = session
+        self._attach(session, link)
+        session.info, session.last_seen = info, now
         return session
 
+    def _attach(self, session: Session, link: Link | None) -> None:
+        if session.link is not None:
+            others = self._by_link[session.link]
+            del others[session.info.id]
+            if not others:
+                del self._by_link[session.link]
+        session.link = link
+        if link is not None:
+            self._by_link.setdefault(link, {})[session.info.id] = session
+
+    def admit(self, session: Session) -> None:
+        """Its registration is committed: from now on it may be chosen."""
+        session.advance("registered")
+        if session.link is None or not session.link.up:
+            session.advance("link_lost")
+        self._online.pop(session.info.id, None)
+        self._online[session.info.id] = session
+
     def of_link(self, link: Link) -> list[Session]:
-        return [session for session in self._online.values() if session.link is link]
+        """Every session for which this link speaks."""
+        return list(self._by_link.get(link, {}).values())
 
     def end(self, session: Session, now: float) -> None:
         """It said goodbye or its lease ran out: known, but offline."""
-        session.link = None
+        self._attach(session, None)
         session.last_seen = now
         self._online.pop(session.info.id, None)
 

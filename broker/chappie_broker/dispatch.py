@@ -45,6 +45,7 @@ from .rpc import Correspondence
 from .store.port import Store
 from .store.rows import Delivery, DeliveryId
 from .store.rows import Session as SessionStored
+from .storing import storing
 
 log = logging.getLogger("chappie.broker")
 
@@ -155,25 +156,26 @@ class Dispatch:
     # -- sessions --------------------------------------------------------------------------------
 
     def _register(self, link: Link, message: Register) -> None:
-        now = self._now()
-        session = self.directory.register(message.session, link.peer.device, link, now)
-        known = set(message.known)
+        session = self.directory.register(message.session, link.peer.device, link, self._now())
         running = session.running
-        if running is not None and running.id not in known:
+        if running is not None and running.id not in set(message.known):
             self._conclude(session, running, "restarted", error=Interrupted())
-        self._save_session(session)
-        self._later_send(link, Registered(request=message.request, session=session.info.id))
         self._audit.note(who=link.peer.name, what="register", target=session.info.id)
-        self.pump(session)
-        self._tell_news()
 
-    def _later_send(self, link: Link, message: Message) -> None:
-        """After everything that is being written now has been committed."""
+        async def admit() -> None:
+            try:
+                with storing(Executed.NO):
+                    await self._store.upsert_session(self._row(session))
+            except BridgeError as error:
+                link.send(Failed(request=message.request, failure=error.failure()))
+                return
+            if session.link is link:
+                self.directory.admit(session)
+                link.send(Registered(request=message.request, session=session.info.id))
+                self.pump(session)
+                self._tell_news()
 
-        async def send() -> None:
-            link.send(message)
-
-        self._later(send)
+        self._later(admit)
 
     def _changed(self, link: Link, message: SessionChanged) -> None:
         session = self._own(link, message.session.id)
@@ -197,7 +199,8 @@ class Dispatch:
             self._conclude(session, session.running, "session_gone", error=Interrupted())
         session.requests.clear()
         self.directory.end(session, self._now())
-        self._save_session(session, ended=True)
+        identifier, at = session.info.id, session.last_seen
+        self._later(lambda: self._store.end_session(identifier, at))
         self._tell_news()
 
     def _own(self, link: Link, session_id: SessionId) -> Session:
@@ -207,9 +210,13 @@ class Dispatch:
             raise Lost("Another connection speaks for this session now.")
         return session
 
-    def _save_session(self, session: Session, *, ended: bool = False) -> None:
+    def _save_session(self, session: Session) -> None:
+        row = self._row(session)
+        self._later(lambda: self._store.upsert_session(row))
+
+    def _row(self, session: Session) -> SessionStored:
         info = session.info
-        row = SessionStored(
+        return SessionStored(
             id=info.id,
             device=session.owner,
             agent=info.agent,
@@ -219,9 +226,7 @@ class Dispatch:
             parent=info.parent,
             first_seen=session.first_seen,
             last_seen=session.last_seen,
-            ended_at=session.last_seen if ended else None,
         )
-        self._later(lambda: self._store.upsert_session(row))
 
     # -- operations ------------------------------------------------------------------------------
 

@@ -11,7 +11,8 @@ from chappie_broker.store.sqlite.database import DEFAULTS, open_connection
 WALKS = {
     "devices": "SCAN device",
     "bindings": "SCAN binding",
-    "bound_conversations": "SCAN binding USING COVERING INDEX binding_session",  # and each one's conversation by its id
+    # And each one's conversation by its id.
+    "bound_conversations": "SCAN binding USING COVERING INDEX binding_session",
     "sessions": "SCAN session USING INDEX session_first_seen",
     "unsettled_deliveries": "SCAN delivery USING INDEX delivery_unsettled",  # holds no other ones
     "last_audit": "SCAN audit",  # from its end, and stops at the first

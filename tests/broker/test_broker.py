@@ -1,0 +1,776 @@
+"""The Switchboard against scripted agents: targets, queues, deadlines, what accompanies results."""
+
+import asyncio
+from pathlib import Path
+
+import anyio
+import pytest
+
+from chappie_bridge.wire.batch import Status
+from chappie_bridge.wire.blocks import Text
+from chappie_bridge.wire.errors import (
+    BridgeError,
+    Executed,
+    KeyReused,
+    NoConversation,
+    NoFreeSession,
+    NoSession,
+    Overloaded,
+    RequestClosed,
+    SessionOffline,
+    UnknownOperation,
+    UnknownSession,
+)
+from chappie_bridge.wire.messages import (
+    Caller,
+    Chat,
+    FetchHistory,
+    HistoryRange,
+    ListSessions,
+    ListTools,
+    ModelRequest,
+    Need,
+    NewCall,
+    OpenSession,
+    OperationView,
+    RequestEnded,
+    RequestOpened,
+    RunBatch,
+    Submit,
+    TypeInput,
+    Unbind,
+)
+from tests.broker.rig import ScriptedAgent, broker, chat, settle_down
+
+pytestmark = pytest.mark.anyio
+
+NONE = Caller(principal="owner", source="none")
+
+
+def calls(*names: str) -> tuple[NewCall, ...]:
+    return tuple(NewCall(name=name, arguments={}) for name in names)
+
+
+def submit(caller: Caller, *names: str, **more: object) -> Submit:
+    return Submit(caller=caller, calls=calls(*(names or ("noop",))), **more)
+
+
+# -- which session --------------------------------------------------------------------------------
+
+
+async def test_two_new_conversations_at_the_same_moment_get_different_sessions(tmp_path: Path) -> None:
+    async with broker(tmp_path) as board:
+        agent = ScriptedAgent(board.dispatch)
+        for n in range(400):
+            agent.register(f"s{n}")
+        await settle_down()
+        got: list[str] = []
+
+        async def init(name: str) -> None:
+            got.append((await board.init(OpenSession(caller=chat(name)))).session.id)
+
+        for n in range(200):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(init, f"a{n}")
+                tasks.start_soon(init, f"b{n}")
+        assert len(set(got)) == 400
+
+
+async def test_the_second_conversation_hears_at_once_that_no_session_is_free(tmp_path: Path) -> None:
+    async with broker(tmp_path) as board:
+        ScriptedAgent(board.dispatch).register("s")
+        await board.init(OpenSession(caller=chat("a")))
+        with pytest.raises(NoFreeSession) as caught:
+            await board.init(OpenSession(caller=chat("b")))
+        assert caught.value.data is not None
+        assert caught.value.data["sessions"][0]["id"] == "s"
+        shared = await board.init(OpenSession(caller=chat("b"), session="s"))
+        assert shared.selection == "explicit"
+        assert shared.session.binding_count == 2
+
+
+async def test_init_waits_for_a_first_session_when_nothing_is_online(tmp_path: Path) -> None:
+    async with broker(tmp_path) as board:
+        agent = ScriptedAgent(board.dispatch)
+
+        async def later() -> None:
+            await settle_down()
+            agent.register("s")
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(later)
+            opened = await board.init(OpenSession(caller=chat("a")))
+        assert opened.selection == "automatic"
+
+
+async def test_nothing_online_says_how_to_start_one(tmp_path: Path) -> None:
+    async with broker(tmp_path, session_wait=0.01) as board:
+        with pytest.raises(NoSession, match="chappie-bridge agent"):
+            await board.init(OpenSession(caller=chat("a")))
+
+
+async def test_an_offline_default_is_never_replaced(tmp_path: Path) -> None:
+    """B45"""
+    async with broker(tmp_path, offline_grace=0.01) as board:
+        first, second = ScriptedAgent(board.dispatch), ScriptedAgent(board.dispatch, instance="i2")
+        first.register("mine")
+        await board.init(OpenSession(caller=chat("a")))
+        second.register("other")
+        first.up = False
+        board.dispatch.link_down(first)
+        with pytest.raises(SessionOffline) as caught:
+            await board.call(submit(chat("a")))
+        assert caught.value.data is not None
+        assert caught.value.data["sessionId"] == "mine"
+        with pytest.raises(SessionOffline):
+            await board.init(OpenSession(caller=chat("a")))
+        assert second.batches() == []
+
+
+async def test_bindings_are_the_same_after_a_restart(tmp_path: Path) -> None:
+    """B01 B45"""
+    async with broker(tmp_path) as board:
+        agent = ScriptedAgent(board.dispatch)
+        agent.register("s1")
+        agent.register("s2")
+        await board.init(OpenSession(caller=chat("a"), session="s2"))
+    async with broker(tmp_path) as board:
+        agent = ScriptedAgent(board.dispatch, instance="i2")
+        agent.register("s1")  # the other one comes first
+        agent.register("s2")
+        opened = await board.init(OpenSession(caller=chat("a")))
+        assert (opened.selection, opened.session.id) == ("existing", "s2")
+
+
+async def test_the_same_session_from_another_device_is_a_conflict(tmp_path: Path) -> None:
+    async with broker(tmp_path, devices=("laptop", "thief")) as board:
+        mine, theirs = ScriptedAgent(board.dispatch), ScriptedAgent(board.dispatch, device="thief")
+        mine.register("s")
+        board.dispatch.link_gone(mine)
+        theirs.register("s")
+        assert theirs.refusals() == ["session_conflict"]
+
+
+async def test_an_explicit_session_selects_one_operation_and_changes_nothing(tmp_path: Path) -> None:
+    async with broker(tmp_path) as board:
+        agent = ScriptedAgent(board.dispatch)
+        agent.register("s1")
+        agent.register("s2")
+        await board.init(OpenSession(caller=chat("a"), session="s1"))
+        view = await board.call(submit(chat("a"), session="s2"))
+        assert view.target.session == "s2"
+        view = await board.call(submit(chat("a")))
+        assert view.target.session == "s1"
+
+
+async def test_the_first_call_establishes_a_default(tmp_path: Path) -> None:
+    async with broker(tmp_path) as board:
+        agent = ScriptedAgent(board.dispatch)
+        agent.register("s1")
+        agent.register("s2")
+        await board.call(submit(chat("a"), session="s2"))
+        assert (await board.sessions(ListSessions(caller=chat("a")))).binding == "s2"
+
+
+async def test_a_client_without_a_conversation_must_name_the_session(tmp_path: Path) -> None:
+    async with broker(tmp_path) as board:
+        ScriptedAgent(board.dispatch).register("s")
+        opened = await board.init(OpenSession(caller=NONE))
+        assert not opened.bound
+        with pytest.raises(NoConversation):
+            await board.tools(ListTools(caller=NONE))
+        assert (await board.call(submit(NONE, session="s"))).status is Status.DONE
+        assert (await board.sessions(ListSessions(caller=NONE))).sessions[0].binding_count == 0
+
+
+async def test_an_unknown_session_is_an_error_not_a_default(tmp_path: Path) -> None:
+    """B46"""
+    async with broker(tmp_path) as board:
+        agent = ScriptedAgent(board.dispatch)
+        agent.register("s")
+        await board.init(OpenSession(caller=chat("a")))
+        with pytest.raises(UnknownSession):
+            await board.call(submit(chat("a"), session="t"))
+        assert agent.batches() == []
+
+
+async def test_a_sub_agent_is_never_chosen_automatically(tmp_path: Path) -> None:
+    async with broker(tmp_path) as board:
+        ScriptedAgent(board.dispatch).register("s/child", parent="s")
+        with pytest.raises(NoFreeSession):
+            await board.init(OpenSession(caller=chat("a")))
+
+
+async def test_a_long_silent_binding_does_not_keep_its_session_taken(tmp_path: Path) -> None:
+    clock = [1_000_000.0]
+    async with broker(tmp_path, now=lambda: clock[0]) as board:
+        ScriptedAgent(board.dispatch).register("s")
+        await board.init(OpenSession(caller=chat("a")))
+        clock[0] += 15 * 86_400
+        opened = await board.init(OpenSession(caller=chat("b")))
+        assert opened.session.id == "s"
+
+
+async def test_sessions_filters_and_pages_without_loss(tmp_path: Path) -> None:
+    async with broker(tmp_path) as board:
+        agent = ScriptedAgent(board.dispatch)
+        for n in range(7):
+            agent.register(f"s{n}", cwd=f"/home/u/project{n % 2}/src")
+        agent.register("odd", cwd="/home/u/project12")
+        inside = await board.sessions(ListSessions(directory="project1"))
+        assert {row.id for row in inside.sessions} == {"s1", "s3", "s5"}
+        seen: list[str] = []
+        after = None
+        while True:
+            page = await board.sessions(ListSessions(limit=3, after=after))
+            seen += [row.id for row in page.sessions]
+            if not page.has_more:
+                break
+            after = page.sessions[-1].id
+        assert sorted(seen) == sorted([f"s{n}" for n in range(7)] + ["odd"])
+
+
+async def test_unbind_frees_a_session(tmp_path: Path) -> None:
+    async with broker(tmp_path) as board:
+        ScriptedAgent(board.dispatch).register("s")
+        await board.init(OpenSession(caller=chat("a")))
+        assert (await board.unbind(Unbind(session="s"))).count == 1
+        assert (await board.init(OpenSession(caller=chat("b")))).selection == "automatic"
+
+
+async def test_a_session_of_another_process_is_replaced_only_when_that_one_is_gone(tmp_path: Path) -> None:
+    """B33 B37"""
+    async with broker(tmp_path) as board:
+        old, new = ScriptedAgent(board.dispatch), ScriptedAgent(board.dispatch, instance="i2")
+        old.register("s")
+        new.register("s")
+        assert new.refusals() == ["session_conflict"]
+        old.up = False
+        board.dispatch.link_down(old)
+        new.register("s")
+        board.dispatch.link_gone(old)  # the stale one's clean-up comes last
+        assert (await board.call(submit(chat("a"), session="s"))).status is Status.DONE
+
+
+# -- the life of an operation ---------------------------------------------------------------------
+
+
+async def test_a_batch_returns_its_results_in_request_order(tmp_path: Path) -> None:
+    async with broker(tmp_path) as board:
+        ScriptedAgent(board.dispatch).register("s")
+        view = await board.call(submit(chat("a"), "one", "two", "three"))
+        assert [result.name for result in view.results] == ["one", "two", "three"]
+        assert (view.status, view.executed, view.seq) == (Status.DONE, Executed.YES, 1)
+
+
+async def test_what_outlasts_its_deadline_is_running_and_can_be_joined(tmp_path: Path) -> None:
+    async with broker(tmp_path) as board:
+        agent = ScriptedAgent(board.dispatch)
+        agent.hold = True
+        agent.register("s")
+        view = await board.call(submit(chat("a"), wait=0.01))
+        assert view.status is Status.RUNNING
+
+        async def finish() -> None:
+            await settle_down()
+            agent.finish(agent.batches()[0])
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(finish)
+            joined = await board.call(Submit(caller=chat("a"), operation=view.operation))
+        assert (joined.status, joined.joined) == (Status.DONE, True)
+        assert joined.companions.items == ()
+
+
+async def test_an_outcome_that_nobody_awaits_rides_with_the_next_response_once(tmp_path: Path) -> None:
+    async with broker(tmp_path) as board:
+        agent = ScriptedAgent(board.dispatch)
+        agent.hold = True
+        agent.register("s")
+        view = await board.call(submit(chat("a"), wait=0.01))
+        board.told(view.companions.receipt, sent=True)
+        agent.finish(agent.batches()[0])
+        agent.hold = False
+        after = await board.chat(Chat(caller=chat("a"), text="hello"))
+        assert [item.kind for item in after.companions.items] == ["deferred"]
+        assert after.companions.items[0].operation == view.operation
+        board.told(after.companions.receipt, sent=True)
+        later = await board.chat(Chat(caller=chat("a"), text="again"))
+        assert later.companions.items == ()
+        assert view.operation in [op for message in agent.settled() for op in message.operations]
+
+
+async def test_what_was_not_sent_is_offered_again_and_says_so(tmp_path: Path) -> None:
+    async with broker(tmp_path) as board:
+        ScriptedAgent(board.dispatch).register("s")
+        view = await board.call(submit(chat("a")))
+        board.told(view.companions.receipt, sent=False)
+        after = await board.chat(Chat(caller=chat("a"), text="x"))
+        (item,) = after.companions.items
+        assert (item.kind, item.operation, item.again) == ("deferred", view.operation, True)
+
+
+async def test_no_outcome_reaches_another_conversation(tmp_path: Path) -> None:
+    """B04 B05"""
+    async with broker(tmp_path) as board:
+        ScriptedAgent(board.dispatch).register("s")
+        view = await board.call(submit(chat("a")))
+        board.told(view.companions.receipt, sent=False)
+        other = await board.call(submit(chat("b"), session="s"))
+        assert other.companions.items == ()
+        with pytest.raises(UnknownOperation):
+            await board.call(Submit(caller=chat("c", principal="stranger"), operation=view.operation))
+
+
+async def test_cancel_stops_a_queued_batch_before_it_runs(tmp_path: Path) -> None:
+    async with broker(tmp_path) as board:
+        agent = ScriptedAgent(board.dispatch)
+        agent.hold = True
+        agent.register("s")
+        await board.call(submit(chat("a"), "one", wait=0.01))
+        second = await board.call(submit(chat("a"), "two", wait=0.01))
+        assert second.status is Status.QUEUED
+        assert second.queue is not None
+        assert second.queue.position == 1
+        gone = await board.call(Submit(caller=chat("a"), operation=second.operation, cancel=True))
+        assert (gone.status, gone.executed) == (Status.CANCELLED, Executed.NO)
+        agent.finish(agent.batches()[0])
+        await settle_down()
+        assert len(agent.batches()) == 1
+
+
+async def test_cancel_of_running_work_reaches_the_agent_and_keeps_finished_calls(tmp_path: Path) -> None:
+    """B49"""
+    async with broker(tmp_path) as board:
+        agent = ScriptedAgent(board.dispatch)
+        agent.hold = True
+        agent.register("s")
+        view = await board.call(submit(chat("a"), "one", "two", wait=0.01))
+
+        async def stop() -> None:
+            while not agent.cancels():
+                await asyncio.sleep(0)
+            agent.finish(agent.batches()[0], status="cancelled", upto=1)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(stop)
+            ended = await board.call(Submit(caller=chat("a"), operation=view.operation, cancel=True))
+        assert ended.status is Status.CANCELLED
+        assert [result.name for result in ended.results] == ["one"]
+
+
+async def test_a_cancel_frees_the_queue_even_if_the_device_is_silent(tmp_path: Path) -> None:
+    """B27"""
+    async with broker(tmp_path, cancel_silence=0.01) as board:
+        agent = ScriptedAgent(board.dispatch)
+        agent.hold = True
+        agent.register("s")
+        view = await board.call(submit(chat("a"), wait=0.01))
+        ended = await board.call(Submit(caller=chat("a"), operation=view.operation, cancel=True))
+        assert (ended.status, ended.executed) == (Status.INTERRUPTED, Executed.UNKNOWN)
+        agent.hold = False
+        assert (await board.call(submit(chat("a")))).status is Status.DONE
+
+
+async def test_a_request_that_is_closed_while_queued_is_lost_and_never_runs(tmp_path: Path) -> None:
+    async with broker(tmp_path) as board:
+        agent = ScriptedAgent(board.dispatch)
+        agent.hold = True
+        agent.register("s")
+        await board.call(submit(chat("a"), "one", wait=0.01))
+        with anyio.move_on_after(0.01):
+            await board.call(submit(chat("a"), "two"))
+        agent.finish(agent.batches()[0])
+        await settle_down()
+        assert [batch.calls[0].name for batch in agent.batches()] == ["one"]
+        agent.hold = False
+        after = await board.chat(Chat(caller=chat("a"), text="x"))
+        lost = [
+            item for item in after.companions.items if item.kind == "deferred" and item.status is Status.LOST
+        ]
+        assert len(lost) == 1
+        assert lost[0].executed is Executed.NO
+
+
+async def test_a_request_that_is_closed_while_running_goes_on_and_its_outcome_is_kept(tmp_path: Path) -> None:
+    async with broker(tmp_path) as board:
+        agent = ScriptedAgent(board.dispatch)
+        agent.hold = True
+        agent.register("s")
+        with anyio.move_on_after(0.01):
+            await board.call(submit(chat("a")))
+        assert agent.cancels() == []
+        agent.finish(agent.batches()[0])
+        agent.hold = False
+        after = await board.chat(Chat(caller=chat("a"), text="x"))
+        assert [item.status for item in after.companions.items] == [Status.DONE]
+
+
+async def test_the_bounds_of_the_queue_answer_overloaded(tmp_path: Path) -> None:
+    """S22"""
+    async with broker(tmp_path) as board:
+        agent = ScriptedAgent(board.dispatch)
+        agent.hold = True
+        agent.register("s")
+        for n in range(9):  # one runs, eight wait
+            await board.call(submit(chat("a"), f"t{n}", wait=0.001, session="s"))
+        with pytest.raises(Overloaded):
+            await board.call(submit(chat("a"), "more", wait=0.001, session="s"))
+        assert len(agent.batches()) == 1
+
+
+async def test_what_waits_too_long_for_its_turn_is_lost(tmp_path: Path) -> None:
+    clock = [1000.0]
+    async with broker(tmp_path, now=lambda: clock[0]) as board:
+        agent = ScriptedAgent(board.dispatch)
+        agent.hold = True
+        agent.register("s")
+        await board.call(submit(chat("a"), "one", wait=0.001))
+        second = await board.call(submit(chat("a"), "two", wait=0.001))
+        clock[0] += 601
+        board.dispatch.expire_queues()
+        view = await board.call(Submit(caller=chat("a"), operation=second.operation))
+        assert (view.status, view.executed) == (Status.LOST, Executed.NO)
+
+
+async def test_work_of_an_agent_that_restarted_is_interrupted_not_repeated(tmp_path: Path) -> None:
+    """B48"""
+    async with broker(tmp_path) as board:
+        agent, successor = ScriptedAgent(board.dispatch), ScriptedAgent(board.dispatch, instance="i2")
+        agent.hold = True
+        agent.register("s")
+        view = await board.call(submit(chat("a"), wait=0.01))
+        agent.up = False
+        board.dispatch.link_down(agent)
+        successor.register("s")
+        ended = await board.call(Submit(caller=chat("a"), operation=view.operation))
+        assert (ended.status, ended.executed) == (Status.INTERRUPTED, Executed.UNKNOWN)
+        assert successor.batches() == []
+
+
+async def test_work_goes_on_through_a_dropped_link(tmp_path: Path) -> None:
+    """B31"""
+    async with broker(tmp_path) as board:
+        agent = ScriptedAgent(board.dispatch)
+        agent.hold = True
+        agent.register("s")
+        view = await board.call(submit(chat("a"), wait=0.01))
+        board.dispatch.link_down(agent)
+        assert (await board.sessions(ListSessions())).sessions[0].status == "adrift"
+        board.dispatch.link_back(agent)
+        agent.finish(agent.batches()[0])
+        ended = await board.call(Submit(caller=chat("a"), operation=view.operation))
+        assert ended.status is Status.DONE
+
+
+async def test_a_session_is_offline_when_its_agent_does_not_come_back(tmp_path: Path) -> None:
+    """B36"""
+    async with broker(tmp_path) as board:
+        agent = ScriptedAgent(board.dispatch)
+        agent.hold = True
+        agent.register("s")
+        running = await board.call(submit(chat("a"), "one", wait=0.01))
+        queued = await board.call(submit(chat("a"), "two", wait=0.01))
+        board.dispatch.link_down(agent)
+        board.dispatch.link_gone(agent)
+        assert (await board.sessions(ListSessions())).sessions[0].status == "offline"
+        one = await board.call(Submit(caller=chat("a"), operation=running.operation))
+        two = await board.call(Submit(caller=chat("a"), operation=queued.operation))
+        assert (one.status, two.status) == (Status.INTERRUPTED, Status.LOST)
+
+
+async def test_an_outcome_after_we_gave_up_is_better_than_our_doubt(tmp_path: Path) -> None:
+    async with broker(tmp_path, cancel_silence=0.01) as board:
+        agent = ScriptedAgent(board.dispatch)
+        agent.hold = True
+        agent.register("s")
+        view = await board.call(submit(chat("a"), wait=0.01))
+        await board.call(Submit(caller=chat("a"), operation=view.operation, cancel=True))
+        agent.finish(agent.batches()[0])
+        ended = await board.call(Submit(caller=chat("a"), operation=view.operation))
+        assert ended.status is Status.DONE
+
+
+async def test_a_wait_ends_early_when_a_person_must_act(tmp_path: Path) -> None:
+    async with broker(tmp_path) as board:
+        agent = ScriptedAgent(board.dispatch)
+        agent.register("s")
+        agent.on_batch = lambda batch: agent.ask(batch, (Need(kind="approval", session="s", what="bash"),))
+        view = await board.call(submit(chat("a")))
+        assert view.status is Status.ASKING
+        assert view.needs[0].kind == "approval"
+        agent.on_batch = None
+        agent.ask(agent.batches()[0], ())
+        agent.finish(agent.batches()[0])
+        ended = await board.call(Submit(caller=chat("a"), operation=view.operation))
+        assert ended.status is Status.DONE
+
+
+async def test_an_outcome_from_before_the_broker_s_restart_is_delivered(tmp_path: Path) -> None:
+    """B38 B40"""
+    async with broker(tmp_path) as board:
+        agent = ScriptedAgent(board.dispatch)
+        agent.hold = True
+        agent.register("s")
+        await board.init(OpenSession(caller=chat("a")))
+        view = await board.call(submit(chat("a"), wait=0.01))
+        batch = agent.batches()[0]
+    async with broker(tmp_path) as board:
+        agent = ScriptedAgent(board.dispatch, instance="i1")
+        agent.register("s", known=(view.operation,))
+        agent.finish(batch)
+        after = await board.chat(Chat(caller=chat("a"), text="x"))
+        (item,) = after.companions.items
+        assert (item.operation, item.status) == (view.operation, Status.DONE)
+
+
+async def test_a_batch_queued_when_the_broker_died_is_lost_not_run(tmp_path: Path) -> None:
+    async with broker(tmp_path) as board:
+        agent = ScriptedAgent(board.dispatch)
+        agent.hold = True
+        agent.register("s")
+        await board.call(submit(chat("a"), "one", wait=0.01))
+        queued = await board.call(submit(chat("a"), "two", wait=0.01))
+    async with broker(tmp_path) as board:
+        agent = ScriptedAgent(board.dispatch, instance="i1")
+        agent.register("s")
+        view = await board.call(Submit(caller=chat("a"), operation=queued.operation))
+        assert (view.status, view.executed) == (Status.LOST, Executed.NO)
+        assert agent.batches() == []
+
+
+# -- the same request again -----------------------------------------------------------------------
+
+
+async def test_a_key_runs_once_and_joins(tmp_path: Path) -> None:
+    async with broker(tmp_path) as board:
+        agent = ScriptedAgent(board.dispatch)
+        agent.register("s")
+        first = await board.call(submit(chat("a"), key="k"))
+        again = await board.call(submit(chat("a"), key="k"))
+        assert first.operation == again.operation
+        assert again.results == first.results
+        assert len(agent.batches()) == 1
+        with pytest.raises(KeyReused):
+            await board.call(submit(chat("a"), "other", key="k"))
+        assert (await board.call(submit(chat("b"), key="k", session="s"))).operation != first.operation
+
+
+async def test_equal_requests_with_one_key_at_the_same_moment_run_once(tmp_path: Path) -> None:
+    async with broker(tmp_path) as board:
+        agent = ScriptedAgent(board.dispatch)
+        agent.register("s")
+        views: list[OperationView] = []
+
+        async def one() -> None:
+            views.append(await board.call(submit(chat("a"), key="k", session="s")))
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(5):
+                tasks.start_soon(one)
+        assert len({view.operation for view in views}) == 1
+        assert len(agent.batches()) == 1
+
+
+async def test_an_identical_request_joins_the_first_while_its_answer_is_not_sent(tmp_path: Path) -> None:
+    async with broker(tmp_path) as board:
+        agent = ScriptedAgent(board.dispatch)
+        agent.hold = True
+        agent.register("s")
+        first = await board.call(submit(chat("a"), wait=0.01))
+        board.told(first.companions.receipt, sent=False)
+        second = await board.call(submit(chat("a"), wait=0.01))
+        assert (second.operation, second.joined) == (first.operation, True)
+        board.told(second.companions.receipt, sent=True)
+        third = await board.call(submit(chat("a"), wait=0.01))
+        assert third.operation != first.operation
+
+
+async def test_the_tunnel_s_request_id_joins_equal_requests_only(tmp_path: Path) -> None:
+    async with broker(tmp_path) as board:
+        agent = ScriptedAgent(board.dispatch)
+        agent.register("s")
+        first = await board.call(submit(chat("a"), tunnel_request="t"))
+        board.told(first.companions.receipt, sent=True)
+        same = await board.call(submit(chat("a"), tunnel_request="t"))
+        assert (same.operation, same.again) == (first.operation, True)
+        other = await board.call(submit(chat("a"), "other", tunnel_request="t"))
+        assert other.operation != first.operation
+
+
+# -- local input and model requests ---------------------------------------------------------------
+
+
+async def test_local_input_goes_to_the_executor_once(tmp_path: Path) -> None:
+    async with broker(tmp_path) as board:
+        agent = ScriptedAgent(board.dispatch)
+        agent.register("s")
+        agent.type("s", "in1", "please stop")
+        pending = await board.history(FetchHistory(caller=chat("a"), session="s", range=HistoryRange()))
+        assert pending.pending.inputs == 1
+        view = await board.call(submit(chat("a"), session="s"))
+        assert [item.input.id for item in view.companions.items] == ["in1"]
+        board.told(view.companions.receipt, sent=True)
+        other = await board.call(submit(chat("b"), session="s"))
+        assert other.companions.items == ()
+        after = await board.chat(Chat(caller=chat("a"), text="x"))
+        assert after.companions.items == ()
+        assert "in1" in [i for message in agent.settled() for i in message.inputs]
+
+
+async def test_local_input_follows_the_executor_while_it_was_not_shown(tmp_path: Path) -> None:
+    async with broker(tmp_path) as board:
+        agent = ScriptedAgent(board.dispatch)
+        agent.register("s")
+        await board.call(submit(chat("a"), session="s"))
+        agent.type("s", "in1", "hello")
+        view = await board.call(submit(chat("b"), session="s"))
+        assert [item.input.id for item in view.companions.items] == ["in1"]
+
+
+async def test_an_input_offered_twice_is_delivered_once(tmp_path: Path) -> None:
+    """B41"""
+    async with broker(tmp_path) as board:
+        agent = ScriptedAgent(board.dispatch)
+        agent.register("s")
+        await board.call(submit(chat("a"), session="s"))
+        agent.type("s", "in1", "hello")
+        agent.type("s", "in1", "hello")
+        view = await board.call(submit(chat("a")))
+        assert len(view.companions.items) == 1
+        board.told(view.companions.receipt, sent=True)
+        await board.call(submit(chat("a")))
+        agent.type("s", "in1", "hello")
+        assert (await board.call(submit(chat("a")))).companions.items == ()
+
+
+async def test_say_reaches_the_agent(tmp_path: Path) -> None:
+    async with broker(tmp_path) as board:
+        agent = ScriptedAgent(board.dispatch)
+        agent.register("s")
+        await settle_down()
+        await board.say(TypeInput(session="s", content=(Text(text="hi"),)))
+        assert [message.type for message in agent.got].count("typed") == 1
+
+
+async def test_nothing_runs_while_a_model_request_waits(tmp_path: Path) -> None:
+    async with broker(tmp_path) as board:
+        agent = ScriptedAgent(board.dispatch)
+        agent.hold = True
+        agent.register("s")
+        await board.call(submit(chat("a"), "one", wait=0.01))
+        queued = await board.call(submit(chat("a"), "two", wait=0.01))
+        request = ModelRequest(id="r1", kind="compaction", instructions="", content=(Text(text="long"),))
+        agent.say(RequestOpened(session="s", request=request))
+        refused = await board.call(Submit(caller=chat("a"), operation=queued.operation))
+        assert (refused.status, refused.executed) == (Status.CANCELLED, Executed.NO)
+        agent.finish(agent.batches()[0])
+        view = await board.call(submit(chat("a"), "three"))
+        assert (view.status, view.executed) == (Status.CANCELLED, Executed.NO)
+        shown = [item for item in view.companions.items if item.kind == "request"]
+        assert shown[0].request.id == "r1"
+        assert "replyTo" in shown[0].request.instructions
+        with pytest.raises(RequestClosed):
+            await board.chat(Chat(caller=chat("a"), text="x", reply_to="r0"))
+        await board.chat(Chat(caller=chat("a"), text="summary", reply_to="r1"))
+        agent.say(RequestEnded(session="s", request="r1"))
+        agent.hold = False
+        assert (await board.call(submit(chat("a"), "four"))).status is Status.DONE
+        assert [batch.calls[0].name for batch in agent.batches()] == ["one", "four"]
+
+
+async def test_a_history_wait_ends_early_for_a_model_request_and_leaves_nothing(tmp_path: Path) -> None:
+    """B59 B60"""
+    async with broker(tmp_path) as board:
+        agent = ScriptedAgent(board.dispatch)
+        agent.register("s")
+
+        async def interrupt() -> None:
+            await settle_down()
+            request = ModelRequest(id="r1", kind="summary", instructions="", content=())
+            agent.say(RequestOpened(session="s", request=request))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(interrupt)
+            wait = FetchHistory(caller=chat("a"), session="s", range=HistoryRange(after="e", wait=30))
+            view = await board.history(wait)
+        assert view.page.entries == ()
+        assert view.pending.requests == 1
+        assert len(board.dispatch.rpc) == 0
+        assert [message.type for message in agent.got].count("withdraw") == 1
+
+
+# -- participation --------------------------------------------------------------------------------
+
+
+async def test_a_second_init_inside_the_window_observes(tmp_path: Path) -> None:
+    async with broker(tmp_path) as board:
+        agent = ScriptedAgent(board.dispatch)
+        agent.register("s")
+        first = await board.init(OpenSession(caller=chat("a")))
+        agent.type("s", "in1", "x")
+        second = await board.init(OpenSession(caller=chat("a")))
+        assert not first.initialization.observer
+        assert second.initialization.observer
+        assert "observer:true" in second.initialization.instructions
+        assert second.companions.items == ()
+
+
+async def test_the_window_can_be_switched_off(tmp_path: Path) -> None:
+    async with broker(tmp_path, cooldown=0) as board:
+        ScriptedAgent(board.dispatch).register("s")
+        await board.init(OpenSession(caller=chat("a")))
+        assert not (await board.init(OpenSession(caller=chat("a")))).initialization.observer
+
+
+# -- load -----------------------------------------------------------------------------------------
+
+
+async def test_many_callers_share_a_session_fairly_and_nothing_crosses(tmp_path: Path) -> None:
+    """B04 S07"""
+    async with broker(tmp_path, queue_session=64) as board:
+        agent = ScriptedAgent(board.dispatch)
+        agent.register("s")
+        order: list[tuple[str, int]] = []
+
+        def run(batch: RunBatch) -> None:
+            order.append((batch.origin.id, batch.calls[0].arguments["n"]))
+            agent.finish(batch, text=f"{batch.calls[0].arguments['who']}:{batch.calls[0].arguments['n']}")
+
+        agent.on_batch = run
+
+        async def work(who: str) -> None:
+            for n in range(60):
+                call = (NewCall(name="noop", arguments={"who": who, "n": n}),)
+                view = await board.call(Submit(caller=chat(who), calls=call, session="s"))
+                assert view.results[0].content[0].text == f"{who}:{n}"
+                board.told(view.companions.receipt, sent=True)
+
+        async with anyio.create_task_group() as tasks:
+            for n in range(32):
+                tasks.start_soon(work, f"chat{n}")
+        assert len(order) == 32 * 60
+        for origin in {origin for origin, _ in order}:
+            numbers = [n for who, n in order if who == origin]
+            assert numbers == sorted(numbers)
+
+
+async def test_errors_of_the_closed_list_only(tmp_path: Path) -> None:
+    async with broker(tmp_path) as board:
+        with pytest.raises(BridgeError) as caught:
+            await board.call(Submit(caller=chat("a")))
+        assert caught.value.code == "bad_arguments"
+
+
+async def test_a_link_lost_while_its_registration_is_written_leaves_the_session_adrift(tmp_path: Path) -> None:
+    """B44"""
+    async with broker(tmp_path) as board:
+        agent = ScriptedAgent(board.dispatch)
+        agent.register("s")
+        agent.up = False
+        board.dispatch.link_down(agent)
+        await settle_down()
+        assert (await board.sessions(ListSessions())).sessions[0].status == "adrift"
+        agent.up = True
+        board.dispatch.link_back(agent)
+        assert (await board.call(submit(chat("a")))).status is Status.DONE
