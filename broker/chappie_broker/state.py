@@ -92,7 +92,7 @@ class StateDirectory:
                     raise StateLocked(path, _noted_pid(path / "broker.lock"))
                 os.ftruncate(lock, 0)
                 os.write(lock, b"%d\n" % os.getpid())
-                (path / "logs").mkdir(mode=0o700, exist_ok=True)
+                _make_directory(path / "logs")
             state = cls(path, lock)
             state._place_socket()
         except BaseException:
@@ -219,9 +219,7 @@ def _private_directory(path: Path) -> Path:
     with _writing(path):
         path = path.absolute()
         path.parent.mkdir(parents=True, exist_ok=True)
-        with suppress(FileExistsError):
-            path.mkdir(mode=0o700)
-            path.chmod(0o700)  # whatever the umask took away
+        _make_directory(path)
         info = path.stat()
         if not stat.S_ISDIR(info.st_mode):
             raise NotADirectoryError(path)
@@ -232,6 +230,12 @@ def _private_directory(path: Path) -> Path:
                 raise StateUnsafe(path, "This directory holds other files and others may read it.")
             path.chmod(0o700)
     return path
+
+
+def _make_directory(path: Path) -> None:
+    with suppress(FileExistsError):
+        path.mkdir(mode=0o700)
+        path.chmod(0o700)  # whatever the umask took away
 
 
 def _private_file(path: Path, flags: int) -> int:

@@ -1,11 +1,11 @@
 """Several processes, and processes that die, on one registry."""
 
+import sqlite3
 import subprocess
 import sys
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import anyio
 import pytest
@@ -105,20 +105,13 @@ async def test_a_killed_writer_damages_nothing_and_loses_nothing_it_was_told(tmp
 
 async def test_a_busy_registry_is_waited_for(tmp_path: Path) -> None:
     """B86: a transaction of another process delays a write, it does not refuse it."""
-    path = tmp_path / "broker.db"
-    other, store = await SqliteStore.open(path), await SqliteStore.open(path)
-    holding, release = anyio.Event(), anyio.Event()
-
-    def hold(_: object) -> None:
-        anyio.from_thread.run_sync(holding.set)
-        anyio.from_thread.run(release.wait)
-
-    async def keep_locked() -> None:
-        connection = SimpleNamespace(database=None)
-        del connection
-        await anyio.to_thread.run_sync(lambda: hold(None))
-
-    del keep_locked
-    await other.close()
+    store = await SqliteStore.open(tmp_path / "broker.db")
+    other = sqlite3.connect(tmp_path / "broker.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    async with anyio.create_task_group() as group:
+        group.start_soon(store.save_operation, OPERATION)
+        await anyio.wait_all_tasks_blocked()
+        other.execute("COMMIT")
+    other.close()
+    assert await store.operation(OPERATION.id) == OPERATION
     await store.close()
-    del holding, release

@@ -234,14 +234,11 @@ class SqliteStore(_SqliteMethods):
         process alive.
 
         :raises StoreError: any kind; see there what to do."""
-        opened: list[sqlite3.Connection] = []
-
-        def connect() -> sqlite3.Connection:
-            opened.append(open_connection(path, options))
-            return opened[0]
-
-        thread = await aiosqlite.Connection(connect, iter_chunk_size=64)
-        return cls(path, thread, Database(opened[0], path), options)
+        # Opened before aiosqlite's thread exists: a thread whose opening fails talks to the loop once more,
+        # without anybody waiting for it.
+        connection = await anyio.to_thread.run_sync(open_connection, path, options)
+        thread = await aiosqlite.Connection(lambda: connection, iter_chunk_size=64)
+        return cls(path, thread, Database(connection, path), options)
 
     async def _run(self, work: Callable[[Database], Result]) -> Result:
         # aiosqlite's own step to its thread.  Its public methods take one such step for each statement.

@@ -80,7 +80,12 @@ def open_connection(path: Path, options: Options) -> sqlite3.Connection:
     with translated(path):
         if str(path) != ":memory:":
             _make_file(path)
-        connection = sqlite3.connect(path, timeout=options.busy_timeout, isolation_level=None)
+        connection = sqlite3.connect(
+            path,
+            timeout=options.busy_timeout,
+            isolation_level=None,  # transactions are written out
+            check_same_thread=False,  # one thread opens it, another one uses it
+        )
         try:
             _prepare_patiently(connection, options)
         except BaseException:
