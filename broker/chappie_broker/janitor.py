@@ -25,6 +25,8 @@ log = logging.getLogger("chappie.broker")
 TICK = 0.5
 STEP = 500
 """Rows of one kind that one tick may remove."""
+STEPS = 40
+"""Steps of the store's tidying in one round; audit lines come faster than one step removes them."""
 SLOW = 60
 """Ticks between two looks at the store's ages."""
 LEASE = 60.0
@@ -93,9 +95,15 @@ class Janitor:
                     self._expire_absent()
                 if ticks % SLOW == 0:
                     self._forget(self._now() - limits.keep_results)
-                    await self._store.prune(self._now(), self._retention, STEP)
+                    await self._prune()
             except Exception:
                 log.exception("the janitor's round failed; it goes on")
+
+    async def _prune(self) -> None:
+        """Many small steps, so that no single one holds the registry for long."""
+        for _ in range(STEPS):
+            if await self._store.prune(self._now(), self._retention, STEP) == 0:
+                return
 
     def _restore_operation(self, row: StoredOperation, principals: dict[str, str]) -> None:
         directory, ledger = self._dispatch.directory, self._dispatch.ledger
