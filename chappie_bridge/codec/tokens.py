@@ -44,7 +44,7 @@ def estimate(text: str) -> int:
     """A count that is rather too high than too low, where no tokenizer is at hand.
 
     Not below o200k_base on code, JSON, logs, dumps, prose and random characters of many scripts (the
-    test names them); above it by half on code and prose, by three times on Chinese.
+    test names them); above it by half on code and prose, more than twice on Chinese and Russian.
     """
     total = 0
     for piece in _PIECE.finditer(text):
