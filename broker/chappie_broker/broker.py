@@ -292,7 +292,7 @@ class Broker:
                     final=request.final,
                 )
                 if request.reply_to is not None:
-                    self.dispatch.execute(session, origin.id)
+                    self.dispatch.execute(session, origin)
                     self.dispatch.reply(session, operation)
                 else:
                     await self._begin(session, operation)
@@ -403,7 +403,7 @@ class Broker:
 
     async def _begin(self, session: Session, operation: Operation) -> None:
         """Accept it: from here on it has an outcome."""
-        self.dispatch.execute(session, operation.origin.id)
+        self.dispatch.execute(session, operation.origin)
         operation.waiters += 1  # its own answer, which takes over
         try:
             if session.requests:

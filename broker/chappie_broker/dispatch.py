@@ -22,6 +22,7 @@ from chappie_bridge.wire.messages import (
     InputItem,
     InputOffered,
     Message,
+    Origin,
     Register,
     Registered,
     Request,
@@ -445,10 +446,11 @@ class Dispatch:
         item = InputItem(session=session.info.id, input=message.input)
         self.mailroom.put(executor, input_key(message.input.id), item)
 
-    def execute(self, session: Session, origin: str) -> None:
-        """`origin` runs `call` or `chat` here: local input goes to it from now on."""
-        before = session.executor
-        if before == origin:
+    def execute(self, session: Session, who: Origin) -> None:
+        """`who` runs `call` or `chat` here: local input goes there from now on.  A shell has no later
+        response that could carry input, so it never becomes the executor."""
+        before, origin = session.executor, who.id
+        if before == origin or who.kind == "shell":
             return
         session.executor = origin
         for item in session.unclaimed.values():
