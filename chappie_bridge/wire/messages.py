@@ -174,7 +174,7 @@ class EntryText(Value):
 
     entry: EntryId
     offset: int
-    next_offset: int | None
+    next_offset: int | None = None
     total: int
     sha256: str
     text: str
@@ -492,7 +492,7 @@ class ListSessions(CallerRequest):
 
 class SessionList(Request):
     type: Literal["session_list"] = "session_list"
-    binding: SessionId | None
+    binding: SessionId | None = None
     sessions: tuple[SessionRow, ...]
     has_more: bool
     pending: Pending | None = None
@@ -593,7 +593,7 @@ class ViewPart(Request):
     among the companions, or is null for the view's own results."""
 
     type: Literal["view_part"] = "view_part"
-    deferred: int | None
+    deferred: int | None = None
     result: ToolResult
 
 
