@@ -1,0 +1,303 @@
+"""The HTTP entry: owns `receive` and `send` from the first header to the last byte, and says what was sent.
+
+ASGI without a framework, because each layer costs time on every call.  It refuses, bounds and cleans what
+comes in, hands single messages to the kernel, and tells the Switchboard which answers left towards a client
+that was there: a server's `send` succeeds towards one that is long gone, only `receive` knows.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import anyio
+import mcp_types as types
+from mcp_types import DEFAULT_NEGOTIATED_VERSION
+from starlette.types import Receive, Scope, Send
+
+from chappie_bridge.codec.unicode import clean_json_bytes
+from chappie_bridge.faces.chatgpt.admission import Admission, Refusal
+from chappie_bridge.faces.chatgpt.exchange import Exchange
+from chappie_bridge.faces.chatgpt.kernel import VERSION_HEADER, Answer, Kernel, decode, failed, logged
+from chappie_bridge.wire.errors import (
+    BadArguments,
+    BridgeError,
+    Internal,
+    Overloaded,
+    Timeout,
+    TooLarge,
+    Unsupported,
+)
+from chappie_bridge.wire.messages import BrokerStatus
+from chappie_bridge.wire.ports import Switchboard
+
+MAX_REQUESTS = 10_000
+"""Requests under way at once; one more is `overloaded`."""
+
+OVERDUE = 55.0
+"""Seconds after which a request is given up, whatever it waits for.  Tools answer within 50."""
+
+SEND_SECONDS = 30.0
+"""How long a client may take to read an answer that does not fit the socket's buffers."""
+
+READY_SECONDS = 2.0
+
+_AT_ONCE = 64 * 1024
+"""Bytes of an answer that one `send` hands to the socket; of more, the end waits until it drained."""
+
+_OFFERED = {b"application/json", b"application/*", b"*/*"}
+_HEADERS = [
+    (b"content-type", b"application/json"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),
+]
+_CLOSE = ((b"connection", b"close"),)
+_ONCE = frozenset(
+    b"host origin authorization x-chappie-key x-openai-session x-chappie-conversation content-type"
+    b" content-length mcp-protocol-version mcp-method mcp-name".split()
+)
+"""Headers that may come once only: two readers of a repeated one could disagree."""
+
+
+class Gate:
+    """An ASGI application: `/mcp`, `/healthz`, `/readyz`, and nothing else."""
+
+    def __init__(self, kernel: Kernel, switchboard: Switchboard, admission: Admission, body_max: int) -> None:
+        """`body_max` in bytes."""
+        self._kernel = kernel
+        self._switchboard = switchboard
+        self._admission = admission
+        self._body_max = body_max
+        self._under_way = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await self._http(scope, receive, send)
+        elif scope["type"] == "lifespan":
+            await _lifespan(receive, send)
+        else:  # a websocket: none is spoken here
+            await receive()
+            await send({"type": "websocket.close", "code": 1008})
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers, repeated = _headers(scope)
+        path, method = scope["path"], scope["method"]
+        refusal = self._admission.place(headers)
+        if repeated:
+            refusal = Refusal(400, BadArguments(f"The header `{repeated}` comes more than once."))
+        if refusal is not None:
+            await _refuse(send, refusal)
+        elif path == "/mcp":
+            await self._mcp(method, headers, receive, send)
+        elif path in ("/healthz", "/readyz"):
+            if method not in ("GET", "HEAD"):
+                await _refuse(send, _only("GET, HEAD"))
+            elif path == "/healthz" or await self._ready():
+                await _reply(send, 200, b'{"ok":true}')
+            else:
+                await _reply(send, 503, b'{"ok":false}')
+        else:
+            await _refuse(send, Refusal(404, Unsupported("There is nothing here. MCP is served at `/mcp`.")))
+
+    async def _mcp(self, method: str, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
+        principal = self._admission.principal(headers)
+        if isinstance(principal, Refusal):
+            await _refuse(send, principal)
+        elif method != "POST":
+            await _refuse(send, _only("POST"))
+        elif (refusal := _unfit(headers)) is not None:
+            await _refuse(send, refusal)
+        elif self._under_way >= MAX_REQUESTS:
+            await _refuse(send, Refusal(503, Overloaded()))
+        else:
+            self._under_way += 1
+            try:
+                await self._exchange(principal, headers, receive, send)
+            finally:
+                self._under_way -= 1
+
+    async def _exchange(
+        self, principal: str, headers: Mapping[str, str], receive: Receive, send: Send
+    ) -> None:
+        exchange = Exchange(
+            principal,
+            asyncio.get_running_loop().time,
+            session=headers.get("x-openai-session", ""),
+            conversation=headers.get("x-chappie-conversation", ""),
+            client=headers.get("user-agent", ""),
+        )
+        sent = False
+        client: _Client | None = None
+        answer: Answer | None = None
+        try:
+            with anyio.CancelScope(deadline=exchange.arrived + OVERDUE) as scope:
+                body = await self._body(headers, receive)
+                if body is None:
+                    return
+                if isinstance(body, Refusal):
+                    await _refuse(send, body)
+                    return
+                client = _Client(receive, scope)
+                answer = await self._answer(body, exchange, headers)
+            if client is None:
+                await _refuse(send, Refusal(408, Timeout("The request did not end in time."), _CLOSE))
+                return
+            if await client.gone():
+                return
+            if answer is None:
+                await _refuse(send, Refusal(504, Timeout(f"No answer came within {OVERDUE:g} s.")))
+                return
+            in_time = exchange.in_time
+            sent = await _deliver(send, client, *answer) and in_time
+        finally:
+            if client is not None:
+                client.forget()
+            exchange.settle(self._switchboard, sent=sent)
+
+    async def _answer(self, body: bytes, exchange: Exchange, headers: Mapping[str, str]) -> Answer:
+        body, exchange.replaced = clean_json_bytes(body)
+        try:
+            message = decode(body)
+        except ValueError:
+            return Answer(400, failed(None, types.PARSE_ERROR, "The body is not JSON in UTF-8."))
+        version = headers.get(VERSION_HEADER, DEFAULT_NEGOTIATED_VERSION)
+        return await self._kernel.answer(message, exchange, version=version, headers=headers)
+
+    async def _body(self, headers: Mapping[str, str], receive: Receive) -> bytes | Refusal | None:
+        """All of the body; None when the client left before its end."""
+        limit = self._body_max
+        declared = headers.get("content-length", "")
+        if declared.isdecimal() and int(declared) > 2 * limit:
+            return self._too_large(close=True)
+        parts: list[bytes] = []
+        size = 0
+        while True:
+            message = await receive()
+            if message["type"] != "http.request":
+                return None
+            part = message.get("body", b"")
+            size += len(part)
+            if size <= limit:
+                parts.append(part)
+            else:
+                parts.clear()  # read on to its end, so that the client reads our answer
+            if size > 2 * limit:
+                return self._too_large(close=True)
+            if not message.get("more_body", False):
+                return b"".join(parts) if size <= limit else self._too_large(close=False)
+
+    def _too_large(self, *, close: bool) -> Refusal:
+        error = TooLarge(f"A request may have {self._body_max} bytes. Send it in parts.")
+        return Refusal(413, error, _CLOSE if close else ())
+
+    async def _ready(self) -> bool:
+        with anyio.move_on_after(READY_SECONDS):
+            try:
+                await self._switchboard.status(BrokerStatus())
+            except BridgeError:
+                return False
+            except Exception as error:
+                logged(error)
+                return False
+            return True
+        return False
+
+
+class _Client:
+    """Watches whether the client is still there, from the end of its request to the end of the answer."""
+
+    def __init__(self, receive: Receive, scope: anyio.CancelScope) -> None:
+        """`scope` is cancelled when the client leaves."""
+        self._started = False
+        self._receive = receive
+        self._scope = scope
+        self._watch = asyncio.get_running_loop().create_task(self._until_gone())
+
+    async def _until_gone(self) -> None:
+        self._started = True
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self._scope.cancel()
+
+    async def gone(self) -> bool:
+        """An answer that took no time gives the loop a chance to see a disconnect first."""
+        for _ in range(0 if self._started else 4):
+            await asyncio.sleep(0)
+        return self.left
+
+    @property
+    def left(self) -> bool:
+        return self._watch.done()
+
+    def forget(self) -> None:
+        self._watch.cancel()
+
+
+async def _deliver(send: Send, client: _Client, status: int, body: bytes) -> bool:
+    """Send the answer; was the client there until its last byte was handed over?"""
+    await _start(send, status, len(body))
+    if len(body) <= _AT_ONCE:
+        await send({"type": "http.response.body", "body": body})
+        return not client.left
+    with anyio.move_on_after(SEND_SECONDS):
+        await send({"type": "http.response.body", "body": body, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})  # returns when the buffers have drained
+        return not client.left
+    return False
+
+
+async def _start(send: Send, status: int, size: int, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:
+    fields = [*_HEADERS, *headers, (b"content-length", b"%d" % size)]
+    await send({"type": "http.response.start", "status": status, "headers": fields})
+
+
+async def _reply(send: Send, status: int, body: bytes, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:
+    await _start(send, status, len(body), headers)
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _refuse(send: Send, refusal: Refusal) -> None:
+    failure = refusal.error.failure()
+    code = types.INTERNAL_ERROR if isinstance(refusal.error, Internal | Timeout) else types.INVALID_REQUEST
+    data = failure.model_dump(mode="json", exclude_none=True, exclude={"message"})
+    await _reply(send, refusal.status, failed(None, code, failure.message, data), refusal.headers)
+
+
+def _only(methods: str) -> Refusal:
+    error = Unsupported(f"Only {methods} is answered here.")
+    return Refusal(405, error, ((b"allow", methods.encode()),))
+
+
+def _unfit(headers: Mapping[str, str]) -> Refusal | None:
+    """Is it JSON that comes, and may JSON be answered?"""
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        return Refusal(415, BadArguments("Send `Content-Type: application/json`."))
+    accept = headers.get("accept", "*/*").lower().encode("latin-1", "replace")
+    if not any(each.partition(b";")[0].strip() in _OFFERED for each in accept.split(b",")):
+        return Refusal(406, BadArguments("Send `Accept: application/json, text/event-stream`."))
+    return None
+
+
+def _headers(scope: Scope) -> tuple[dict[str, str], str]:
+    """Names in lower case, values without blanks around them; and which one is repeated and may not be."""
+    headers: dict[str, str] = {}
+    repeated = ""
+    raw: list[tuple[bytes, bytes]] = scope["headers"]
+    for name, value in raw:
+        key = name.decode("latin-1")
+        if key in headers:
+            if name in _ONCE:
+                repeated = key
+            headers[key] += ", " + value.strip().decode("latin-1")
+        else:
+            headers[key] = value.strip().decode("latin-1")
+    return headers, repeated
+
+
+async def _lifespan(receive: Receive, send: Send) -> None:
+    """Nothing to start, nothing to stop."""
+    while True:
+        message: Mapping[str, Any] = await receive()
+        await send({"type": f"{message['type']}.complete"})
+        if message["type"] == "lifespan.shutdown":
+            return
