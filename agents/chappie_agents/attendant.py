@@ -1,0 +1,201 @@
+"""Stands behind an agent process's link and hands each message to its session.  Runs nothing itself."""
+
+import logging
+import secrets
+from typing import Protocol
+
+import anyio
+from anyio.abc import TaskGroup, TaskStatus
+
+from chappie_bridge.wire.errors import BridgeError, Failure, Internal, UnknownSession
+from chappie_bridge.wire.ids import OperationId, SessionId
+from chappie_bridge.wire.messages import (
+    Failed,
+    Finished,
+    Message,
+    PostChat,
+    Register,
+    Registered,
+    Request,
+    RunBatch,
+    SessionEnded,
+    SessionInfo,
+    Withdraw,
+)
+from chappie_bridge.wire.ports import Link
+
+log = logging.getLogger("chappie.agent")
+
+
+class Resident(Protocol):
+    """A session as its host sees it.  Only `run` may wait."""
+
+    @property
+    def info(self) -> SessionInfo: ...
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Until cancelled; nothing is received before it reported that it started."""
+        ...
+
+    def known(self) -> tuple[OperationId, ...]:
+        """Operations whose outcome it still knows."""
+        ...
+
+    def attached(self, link: Link) -> None:
+        """A broker without memory of this agent registered the session."""
+        ...
+
+    def back(self, link: Link) -> None:
+        """The same broker again, after a while without a socket."""
+        ...
+
+    def detached(self) -> None:
+        """That broker is gone for good, and with it what it waited for."""
+        ...
+
+    def refused(self, failure: Failure) -> None:
+        """The broker does not take the session."""
+        ...
+
+    def received(self, link: Link, message: Message) -> None:
+        """:raises Unsupported: for a message that it does not take."""
+        ...
+
+
+class AgentHost:
+    """Implements `wire.ports.Attendant` for one link that carries several sessions."""
+
+    def __init__(self) -> None:
+        self.refused: dict[SessionId, Failure] = {}
+        """Sessions that the broker does not take, and why."""
+        self._residents: dict[SessionId, Resident] = {}
+        self._scopes: dict[SessionId, anyio.CancelScope] = {}
+        self._registering: dict[int, SessionId] = {}
+        self._request = 0
+        self._link: Link | None = None
+        self._tasks: TaskGroup
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Owns the sessions' tasks; until cancelled."""
+        async with anyio.create_task_group() as self._tasks:
+            task_status.started()
+            await anyio.sleep_forever()
+
+    async def add(self, resident: Resident) -> None:
+        """Run a session and register it, now or when a broker is there."""
+        identifier = resident.info.id
+        await self._tasks.start(self._keep, resident)
+        self._residents[identifier] = resident
+        if self._link is not None:
+            self._register(self._link, resident)
+
+    def end(self, session: SessionId) -> None:
+        """The session is over: what it runs is stopped and the broker is told."""
+        resident = self._residents.pop(session)
+        self._scopes[session].cancel()
+        resident.detached()
+        if self._link is not None:
+            _send(self._link, SessionEnded(session=session))
+
+    # -- wire.ports.Attendant --------------------------------------------------------------------
+
+    def link_up(self, link: Link) -> None:
+        self._link = link
+        self.refused.clear()
+        for resident in self._residents.values():
+            self._register(link, resident)
+
+    def link_back(self, link: Link) -> None:
+        for resident in self._residents.values():
+            resident.back(link)
+
+    def link_down(self, link: Link) -> None:
+        """Nothing: it may come back, and what runs goes on."""
+
+    def link_gone(self, link: Link) -> None:
+        self._link = None
+        self._registering.clear()
+        for resident in self._residents.values():
+            resident.detached()
+
+    def received(self, link: Link, message: Message) -> None:
+        if isinstance(message, Registered | Failed):
+            self._answered(link, message)
+        elif isinstance(message, Withdraw):
+            # It names no session: whoever has that request open drops it.
+            for each in self._residents.values():
+                _hand(each, link, message)
+        elif (resident := self._residents.get(getattr(message, "session", SessionId("")))) is not None:
+            _hand(resident, link, message)
+        else:
+            _refuse(link, message, UnknownSession())
+
+    def received_chunk(self, link: Link, stream: int, offset: int, data: bytes) -> None:
+        log.warning("a chunk of stream %d came, which nobody here waits for", stream)
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _register(self, link: Link, resident: Resident) -> None:
+        self._request += 1
+        self._registering[self._request] = resident.info.id
+        _send(link, Register(request=self._request, session=resident.info, known=resident.known()))
+
+    def _answered(self, link: Link, message: Registered | Failed) -> None:
+        session = self._registering.pop(message.request, None)
+        resident = None if session is None else self._residents.get(session)
+        if session is None or resident is None:
+            return  # it ended meanwhile, or another broker's answer
+        if isinstance(message, Registered):
+            resident.attached(link)
+            return
+        log.error("the broker does not take session %s: %s", session, message.failure.message)
+        self.refused[session] = message.failure
+        resident.refused(message.failure)
+
+    async def _keep(self, resident: Resident, *, task_status: TaskStatus[None]) -> None:
+        with anyio.CancelScope() as scope:
+            self._scopes[resident.info.id] = scope
+            try:
+                await resident.run(task_status=task_status)
+            finally:
+                if self._scopes.get(resident.info.id) is scope:
+                    del self._scopes[resident.info.id]
+
+
+def _hand(resident: Resident, link: Link, message: Message) -> None:
+    try:
+        resident.received(link, message)
+    except BridgeError as error:
+        _refuse(link, message, error)
+    except Exception:
+        mark = secrets.token_hex(4)
+        log.exception("a message %s failed (%s)", type(message).__name__, mark)
+        _refuse(link, message, Internal(f"The agent failed; its log holds the details under {mark}."))
+
+
+def _refuse(link: Link, message: Message, error: BridgeError) -> None:
+    """Say so in the way in which this message is answered."""
+    failure = error.failure()
+    if isinstance(message, Request):
+        _send(link, Failed(request=message.request, failure=failure))
+    elif isinstance(message, RunBatch | PostChat):
+        finished = Finished(
+            operation=message.operation,
+            session=message.session,
+            origin=message.origin,
+            kind="batch" if isinstance(message, RunBatch) else "chat",
+            status="failed",
+            executed=failure.executed,
+            cwd="",
+            error=failure,
+        )
+        _send(link, finished)
+    else:
+        log.warning("%s is refused: %s", type(message).__name__, error)
+
+
+def _send(link: Link, message: Message) -> None:
+    try:
+        link.send(message)
+    except BridgeError as error:
+        log.warning("%s could not be sent: %s", type(message).__name__, error)

@@ -1,0 +1,84 @@
+"""Tells the broker again what it has not confirmed: outcomes and typed input, read from the disk.  Decides
+nothing about what is confirmed."""
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+
+import anyio
+from anyio import to_thread
+
+from chappie_agents.outbox import Outbox
+from chappie_bridge.wire.errors import BridgeError, Overloaded
+from chappie_bridge.wire.ids import OperationId, SessionId
+from chappie_bridge.wire.messages import InputOffered
+from chappie_bridge.wire.ports import Link
+
+log = logging.getLogger("chappie.agent")
+
+RETRY = 1.0
+"""Seconds until the next attempt when the link takes no more."""
+
+
+class Teller:
+    """One task at most, and only while there is something to tell and somebody to tell it to."""
+
+    def __init__(
+        self, session: SessionId, outbox: Outbox, start: Callable[[Callable[[], Awaitable[None]]], None]
+    ) -> None:
+        self.link: Link | None = None
+        """The link of a broker that took the session."""
+        self._session, self._outbox, self._start = session, outbox, start
+        self._untold: dict[OperationId, None] = {}
+        self._inputs = False
+        self._telling = False
+
+    def attach(self, link: Link) -> None:
+        """A broker without memory of us: it gets everything that is not settled."""
+        self.link = link
+        self.tell(self._outbox.unsettled(), inputs=self._outbox.waiting > 0)
+
+    def tell(self, operations: Iterable[OperationId] = (), *, inputs: bool = False) -> None:
+        """Tell the outcomes of these finished operations, or all waiting inputs; without either, what is
+        still untold."""
+        self._untold.update(dict.fromkeys(operations))
+        self._inputs = self._inputs or inputs
+        if not self._telling and self.link is not None and (self._untold or self._inputs):
+            self._telling = True
+            self._start(self._run)
+
+    async def _run(self) -> None:
+        try:
+            while (link := self.link) is not None and (self._untold or self._inputs):
+                try:
+                    if self._inputs:
+                        self._inputs = False
+                        await self._tell_inputs(link)
+                    else:
+                        await self._tell_outcome(link, next(iter(self._untold)))
+                except Overloaded:
+                    await anyio.sleep(RETRY)
+        finally:
+            self._telling = False
+
+    async def _tell_inputs(self, link: Link) -> None:
+        try:
+            for offered in await to_thread.run_sync(self._outbox.inputs):
+                link.send(InputOffered(session=self._session, input=offered))
+        except Overloaded:
+            self._inputs = True
+            raise
+        except (BridgeError, OSError) as error:
+            log.error("input could not be offered again: %s", error)
+
+    async def _tell_outcome(self, link: Link, operation: OperationId) -> None:
+        try:
+            outcome = await to_thread.run_sync(self._outbox.outcome, operation)
+            if self.link is not link:
+                return
+            for message in (*outcome.results, outcome.finished) if outcome is not None else ():
+                link.send(message)
+        except Overloaded:
+            raise
+        except (BridgeError, OSError, ValueError) as error:
+            log.error("the outcome of %s could not be told: %s", operation, error)
+        self._untold.pop(operation, None)
