@@ -1,0 +1,56 @@
+# make up     run the bridge here (installs what it needs into .venv first)
+# make dev    install everything that development needs
+# make test   the tests
+# make check  formatting, lint, types, import rules: under 90 seconds
+# make bench  every measured claim of bench/, a row each in bench/results.md
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.PHONY: up dev test check bench format lint mypy pyright imports
+
+PYTHON ?= python3
+BIN := .venv/bin
+PY := $(BIN)/python
+UV := $(shell command -v uv)
+INSTALL := $(if $(UV),uv pip install --quiet --python $(PY),$(PY) -m pip install --quiet --disable-pip-version-check)
+
+up: .venv/.installed
+	@exec $(BIN)/chappie-bridge up $(ARGS)
+
+dev: .venv/.developed
+
+test: .venv/.developed
+	$(PY) -m pytest -q $(ARGS)
+
+check: .venv/.developed
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target format lint mypy pyright imports
+
+format:
+	$(BIN)/ruff format --check --quiet .
+lint:
+	$(BIN)/ruff check --quiet .
+mypy:
+	$(BIN)/mypy --no-error-summary
+pyright:
+	$(BIN)/pyright --warnings
+imports:
+	$(BIN)/lint-imports --no-cache
+
+bench: .venv/.developed
+	@for program in bench/[a-z]*.py; do echo "$$program"; $(PY) "$$program"; done
+
+$(PY):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "chappie-bridge needs Python 3.11 or newer; name one with make PYTHON=python3.12" >&2; exit 1; }
+	$(if $(UV),uv venv --quiet --python $(PYTHON) .venv,$(PYTHON) -m venv .venv)
+
+.venv/.installed: pyproject.toml | $(PY)
+	$(INSTALL) --editable '.[speed]'
+	@touch $@
+
+# The groups are read here because the pip of a new environment may be older than `--group`.
+.venv/.developed: pyproject.toml .venv/.installed
+	@$(PY) -c 'import tomllib; g = tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]; print(*sum(g.values(), []), sep="\n")' > .venv/groups.txt
+	$(INSTALL) --requirement .venv/groups.txt
+	@touch $@

@@ -1,0 +1,155 @@
+"""What the tests hold: faults of similar systems and sections of the contract, each with its tests.
+
+A test that covers a case says so at the start of its docstring (`B62: …`, `B70 B71: …`); the list is
+read from there and cannot rot.  `python -m tests.manifest` prints it.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parent
+_IDS = re.compile(r"((?:[A-Z]\d\d[ ,]*)+):")
+
+CASES = {
+    "B01": "punkpeye/fastmcp#121",
+    "B02": "modelcontextprotocol/python-sdk#1676",
+    "B04": "anthropics/claude-ai-mcp#539",
+    "B05": "indexnetwork/index#940",
+    "B06": "modelcontextprotocol/ext-apps#458",
+    "B08": "openai/tunnel-client#45",
+    "B10": "openai/tunnel-client#63",
+    "B11": "openai/tunnel-client#35",
+    "B12": "robhunter/agentdeals#1098",
+    "B13": "modelcontextprotocol/python-sdk#1798",
+    "B14": "ankimcp/anki-mcp-server#34",
+    "B15": "kernel/kernel-mcp-server#91",
+    "B17": "gitroomhq/postiz-app#1781",
+    "B18": "desktop-commander/remote-desktop-commander#1",
+    "B20": "es617/obsidian-sync-mcp#13",
+    "B21": "dbcls/togomcp#188",
+    "B22": "nowledge-co/community#481",
+    "B23": "supercorp-ai/supergateway#108",
+    "B24": "supercorp-ai/supergateway#137",
+    "B26": "supercorp-ai/supergateway#151",
+    "B27": "odysseus-dev/odysseus#2338",
+    "B28": "openai/codex#23042",
+    "B30": "canonical/landscape-client#448",
+    "B31": "anthropics/claude-code#93154",
+    "B32": "sparfenyuk/mcp-proxy#237",
+    "B33": "meawoppl/agent-portal#1256",
+    "B34": "slopus/happy#1444",
+    "B35": "slopus/happy#1694",
+    "B36": "slopus/happy#725",
+    "B37": "louislva/claude-peers-mcp#76",
+    "B38": "louislva/claude-peers-mcp#37",
+    "B40": "raysonmeng/agent-bridge#223",
+    "B41": "anthropics/claude-code#37167",
+    "B42": "anthropics/claude-code#91671",
+    "B44": "tiann/hapi#991",
+    "B45": "zai-org/feedback#605",
+    "B46": "wonderwhy-er/DesktopCommanderMCP#586",
+    "B47": "wonderwhy-er/DesktopCommanderMCP#652",
+    "B48": "smg-project/smg#2441",
+    "B49": "PrefectHQ/fastmcp#4124",
+    "B50": "lynnswap/XcodeMCPKit#210",
+    "B51": "NeoLabs-Systems/NeoAgent#86",
+    "B52": "use-agent-os/agent-os#1563",
+    "B53": "slopus/happy#656",
+    "B54": "Dicklesworthstone/mcp_agent_mail#153",
+    "B55": "openai/codex#8726",
+    "B56": "openai/codex#45621",
+    "B57": "0xMaxMa/claude-gateway#214",
+    "B59": "NousResearch/hermes-agent#77884",
+    "B60": "camunda/camunda#48999",
+    "B61": "IBM/mcp-context-forge#2591",
+    "B62": "use-agent-os/agent-os#1547",
+    "B63": "viggy28/recall#29",
+    "B64": "earendil-works/pi#6609",
+    "B65": "The-AI-Alliance/cube-harness#368",
+    "B67": "NousResearch/hermes-agent#109069",
+    "B68": "earendil-works/pi#8598",
+    "B69": "modelcontextprotocol/python-sdk#342",
+    "B70": "cyanheads/toolkit-mcp-server#32",
+    "B71": "NousResearch/hermes-agent#58791",
+    "B72": "can1357/oh-my-pi#8687",
+    "B73": "dotCMS/core#36241",
+    "B74": "activeing123/mcptoon#19",
+    "B75": "hurttlocker/o8#1541",
+    "B76": "xinnan-tech/mcp-endpoint-server#10",
+    "B77": "MoonshotAI/kimi-code#886",
+    "B78": "FerroxLabs/wayland-core#72",
+    "B79": "modelcontextprotocol/servers#3527",
+    "B80": "openai/openai-apps-sdk-examples#185",
+    "B81": "nikhilsrajan/fsd#74",
+    "B82": "magic-wormhole/magic-wormhole#722",
+    "B83": "schollz/croc#368",
+    "B85": "wonderwhy-er/DesktopCommanderMCP#420",
+    "B86": "mem0ai/mem0#7196",
+    "B87": "kenn-io/msgvault#226",
+    "B88": "Dicklesworthstone/mcp_agent_mail_rust#105",
+    "B89": "Dicklesworthstone/mcp_agent_mail#24",
+    "B90": "nicobailon/pi-intercom#15",
+    "B91": "wonderwhy-er/DesktopCommanderMCP#410",
+    "S01": "CVE-2025-6514",
+    "S02": "CVE-2025-49596",
+    "S03": "CVE-2025-66414",
+    "S04": "CVE-2025-53110",
+    "S05": "CVE-2025-53109",
+    "S06": "CVE-2025-11491",
+    "S07": "CVE-2026-25536",
+    "S08": "CVE-2025-6515",
+    "S09": "CVE-2026-25253",
+    "S10": "CVE-2026-25593",
+    "S11": "CVE-2026-53821",
+    "S12": "CVE-2025-52882",
+    "S13": "CVE-2025-68145",
+    "S14": "CVE-2026-0621",
+    "S15": "CVE-2025-53967",
+    "S16": "server-side request forgery",
+    "S17": "GHSA-8c8w-f7wp-2jr2",
+    "S18": "a link without authentication or TLS",
+    "S19": "injection through another agent's text",
+    "S20": "tool definitions that change or instruct",
+    "S21": "secrets in logs",
+    "S22": "unbounded lines, bodies, waits",
+    "S23": "token passthrough, wrong audience",
+    "S24": "confused deputy in OAuth consent",
+    "S25": "no authentication at all",
+}
+"""B: a public report of the fault elsewhere.  S: a published vulnerability, or its kind."""
+
+CONTRACT: dict[str, tuple[str, ...]] = {}
+"""A promise of the program -> tests that hold it, as `path::name` below this directory."""
+
+
+def all_tests() -> Iterator[tuple[str, str]]:
+    """`path::name` and docstring of every test."""
+    for path in sorted(ROOT.rglob("test_*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+                yield f"{path.relative_to(ROOT)}::{node.name}", ast.get_docstring(node) or ""
+
+
+def named(docstring: str) -> list[str]:
+    """The cases that a docstring claims."""
+    found = _IDS.match(docstring)
+    return re.findall(r"[A-Z]\d\d", found[1]) if found else []
+
+
+def covered() -> dict[str, list[str]]:
+    """Case -> its tests."""
+    found: dict[str, list[str]] = {case: [] for case in CASES}
+    for test, docstring in all_tests():
+        for case in named(docstring):
+            found.setdefault(case, []).append(test)
+    return found
+
+
+if __name__ == "__main__":
+    for case, held in covered().items():
+        print(f"{case}  {CASES.get(case, 'unknown')}")
+        for test in held:
+            print(f"     {test}")
