@@ -37,12 +37,10 @@ from chappie_bridge.wire.messages import (
     ReadHistory,
     Recall,
     Request,
-    SessionInfo,
-    Skill,
-    ToolDefinition,
     Withdraw,
 )
 from chappie_bridge.wire.ports import Link
+from chappie_bridge.wire.values import SessionInfo, Skill, ToolDefinition
 
 log = logging.getLogger("chappie.agent")
 

@@ -19,10 +19,10 @@ from chappie_bridge.wire.messages import (
     Request,
     RunBatch,
     SessionEnded,
-    SessionInfo,
     Withdraw,
 )
 from chappie_bridge.wire.ports import Link
+from chappie_bridge.wire.values import SessionInfo
 
 log = logging.getLogger("chappie.agent")
 

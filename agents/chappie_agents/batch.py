@@ -15,7 +15,7 @@ from chappie_agents.tools.tool import Arguments, Tool, ToolContext, ToolFailed
 from chappie_bridge.codec.unicode import display
 from chappie_bridge.wire.blocks import Content, Text
 from chappie_bridge.wire.errors import BadArguments, BridgeError
-from chappie_bridge.wire.messages import MAX_CALLS, ToolCall, ToolResult
+from chappie_bridge.wire.values import MAX_CALLS, ToolCall, ToolResult
 
 log = logging.getLogger("chappie.agent")
 

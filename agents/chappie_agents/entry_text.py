@@ -20,7 +20,7 @@ import pydantic_core
 from chappie_agents.spool import Spool
 from chappie_bridge.wire.blocks import Spill, Text
 from chappie_bridge.wire.errors import BadArguments, PathMissing
-from chappie_bridge.wire.messages import Entry, EntryText, Match
+from chappie_bridge.wire.values import Entry, EntryText, Match
 
 READ = 24 * 1024
 """Bytes of text in one reply: below what a response to ChatGPT may hold."""

@@ -19,14 +19,8 @@ from pydantic_core import to_json
 from chappie_agents.transcript import Place, Transcript
 from chappie_bridge.wire.errors import DiskFull, Executed, Interrupted, UnknownEntry
 from chappie_bridge.wire.ids import CallId, InputId, OperationId, SessionId
-from chappie_bridge.wire.messages import (
-    CallResult,
-    Entry,
-    Finished,
-    Input,
-    Origin,
-    ToolResult,
-)
+from chappie_bridge.wire.messages import CallResult, Finished
+from chappie_bridge.wire.values import Entry, Input, Origin, ToolResult
 
 log = logging.getLogger("chappie.agent")
 

@@ -5,7 +5,8 @@ from typing import Protocol
 
 from chappie_agents.policy import Approval
 from chappie_bridge.wire.blocks import Content
-from chappie_bridge.wire.messages import Finished, Origin, ToolCall, ToolResult
+from chappie_bridge.wire.messages import Finished
+from chappie_bridge.wire.values import Origin, ToolCall, ToolResult
 
 
 class Screen(Protocol):

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 from chappie_agents.transcript import Place, Transcript
 from chappie_bridge.wire.blocks import Content, Text
 from chappie_bridge.wire.ids import EntryId, Mint, OperationId
-from chappie_bridge.wire.messages import Entry, PostChat, RunBatch, ToolResult
+from chappie_bridge.wire.messages import PostChat, RunBatch
+from chappie_bridge.wire.values import Entry, ToolResult
 
 
 class Scribe:

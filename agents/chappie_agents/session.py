@@ -47,10 +47,8 @@ from chappie_bridge.wire.messages import (
     Done,
     Failed,
     Finished,
-    Input,
     InputOffered,
     Message,
-    Need,
     Notice,
     PostChat,
     Pull,
@@ -58,13 +56,12 @@ from chappie_bridge.wire.messages import (
     Recall,
     RunBatch,
     SessionChanged,
-    SessionInfo,
     Settled,
-    ToolResult,
     Typed,
     Withdraw,
 )
 from chappie_bridge.wire.ports import Link
+from chappie_bridge.wire.values import Input, Need, SessionInfo, ToolResult
 
 log = logging.getLogger("chappie.agent")
 

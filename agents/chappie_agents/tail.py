@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from chappie_bridge.wire.errors import BadArguments
 from chappie_bridge.wire.ids import EntryId
-from chappie_bridge.wire.messages import Entry, EntryText, HistoryRange, Match
+from chappie_bridge.wire.values import Entry, EntryText, HistoryRange, Match
 
 PAGE_BYTES = 256 * 1024
 """Bytes of JSON that the entries of one page take."""

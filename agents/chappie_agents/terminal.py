@@ -22,7 +22,8 @@ from chappie_bridge.codec.unicode import display
 from chappie_bridge.wire.blocks import Content, Image, Spill, Text
 from chappie_bridge.wire.errors import BadArguments, BridgeError
 from chappie_bridge.wire.ids import InputId
-from chappie_bridge.wire.messages import Finished, Origin, ToolCall, ToolResult
+from chappie_bridge.wire.messages import Finished
+from chappie_bridge.wire.values import Origin, ToolCall, ToolResult
 
 WIDTH = 160
 """Characters of one line, what is longer is cut."""

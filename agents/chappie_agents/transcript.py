@@ -24,7 +24,7 @@ from chappie_agents.transcript_index import Damaged, Found, Index, Slice
 from chappie_bridge.wire.blocks import Text
 from chappie_bridge.wire.errors import BadArguments, DiskFull, Internal, Overloaded, UnknownEntry
 from chappie_bridge.wire.ids import EntryId
-from chappie_bridge.wire.messages import Entry, HistoryRange
+from chappie_bridge.wire.values import Entry, HistoryRange
 
 log = logging.getLogger("chappie.agent")
 

@@ -16,7 +16,7 @@ import pydantic_core
 
 from chappie_bridge.wire.errors import BadArguments, UnknownEntry
 from chappie_bridge.wire.ids import EntryId
-from chappie_bridge.wire.messages import HistoryRange
+from chappie_bridge.wire.values import HistoryRange
 
 log = logging.getLogger("chappie.agent")
 

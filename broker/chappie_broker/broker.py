@@ -23,46 +23,50 @@ from chappie_bridge.wire.errors import (
 )
 from chappie_bridge.wire.ids import ConversationId, Mint, OperationId, ReceiptId, SessionId
 from chappie_bridge.wire.messages import (
-    BrokerStatus,
-    Bytes,
-    Caller,
-    Chat,
-    Companion,
-    Companions,
     Describe,
     Description,
     Done,
-    FetchBytes,
-    FetchHistory,
     History,
-    HistoryView,
-    ListSessions,
-    ListTools,
     Notice,
-    OpenSession,
-    OperationView,
-    Origin,
-    Pending,
     PostChat,
     Pull,
     Pulled,
-    QueuePlace,
     ReadHistory,
     Recall,
-    RequestItem,
     RunBatch,
+    Typed,
+)
+from chappie_bridge.wire.ports import Link
+from chappie_bridge.wire.requests import (
+    BrokerStatus,
+    Bytes,
+    Chat,
+    FetchBytes,
+    FetchHistory,
+    HistoryView,
+    ListSessions,
+    ListTools,
+    OpenSession,
+    OperationView,
     SessionList,
     SessionOpened,
     StatusReport,
     Submit,
-    ToolCall,
     ToolList,
-    Typed,
     TypeInput,
     Unbind,
     Unbound,
 )
-from chappie_bridge.wire.ports import Link
+from chappie_bridge.wire.values import (
+    Caller,
+    Companion,
+    Companions,
+    Origin,
+    Pending,
+    QueuePlace,
+    RequestItem,
+    ToolCall,
+)
 
 from . import instructions
 from .audit import Audit

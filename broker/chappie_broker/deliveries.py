@@ -8,7 +8,7 @@ from enum import StrEnum
 from chappie_bridge.wire.blocks import Content
 from chappie_bridge.wire.ids import Mint, OperationId, ReceiptId, SessionId
 from chappie_bridge.wire.machine import Table
-from chappie_bridge.wire.messages import Companion, Companions, DeferredItem, InputItem
+from chappie_bridge.wire.values import Companion, Companions, DeferredItem, InputItem
 
 from .limits import Limits
 from .operations import Operation
@@ -193,7 +193,8 @@ class Mailroom:
 
     def discard(self, addressee: str, key: str) -> Parcel | None:
         """Retention: drop whatever its stage."""
-        parcel = self._boxes.get(addressee, {}).get(key)
+        box = self._boxes.get(addressee)
+        parcel = box.get(key) if box else None
         if parcel is not None:
             self._remove(parcel)
         return parcel

@@ -8,16 +8,10 @@ import anyio
 
 from chappie_bridge.wire.errors import NoFreeSession, NoSession, SessionConflict, UnknownSession
 from chappie_bridge.wire.ids import ConversationId, DeviceId, InputId, SessionId
-from chappie_bridge.wire.messages import (
-    Input,
-    ListSessions,
-    ModelRequest,
-    SessionHead,
-    SessionInfo,
-    SessionRow,
-)
 from chappie_bridge.wire.ports import Link
+from chappie_bridge.wire.requests import ListSessions
 from chappie_bridge.wire.session import SESSION, Presence
+from chappie_bridge.wire.values import Input, ModelRequest, SessionHead, SessionInfo, SessionRow
 
 from .clock import iso
 from .operations import Operation

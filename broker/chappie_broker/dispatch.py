@@ -19,10 +19,8 @@ from chappie_bridge.wire.messages import (
     Cancel,
     Failed,
     Finished,
-    InputItem,
     InputOffered,
     Message,
-    Origin,
     Register,
     Registered,
     Request,
@@ -30,11 +28,10 @@ from chappie_bridge.wire.messages import (
     RequestOpened,
     SessionChanged,
     SessionEnded,
-    SessionHead,
     Settled,
-    ToolResult,
 )
 from chappie_bridge.wire.ports import Link
+from chappie_bridge.wire.values import InputItem, Origin, SessionHead, ToolResult
 
 from .audit import Audit
 from .deliveries import Mailroom, Parcel, deferred, input_key, result_key

@@ -7,7 +7,7 @@ from typing import Literal
 
 from chappie_bridge.wire.errors import NoConversation
 from chappie_bridge.wire.ids import ConversationId
-from chappie_bridge.wire.messages import Caller, Origin
+from chappie_bridge.wire.values import Caller, Origin
 
 
 class Identity:

@@ -10,8 +10,8 @@ from pydantic import TypeAdapter
 from chappie_bridge.wire.batch import Status
 from chappie_bridge.wire.errors import Executed, Lost
 from chappie_bridge.wire.ids import ConversationId, DeviceId, OperationId, ReceiptId, SessionId
-from chappie_bridge.wire.messages import DeferredItem, Origin, SessionHead, SessionInfo
 from chappie_bridge.wire.session import Presence
+from chappie_bridge.wire.values import DeferredItem, Origin, SessionHead, SessionInfo
 
 from .audit import Audit
 from .deliveries import result_key

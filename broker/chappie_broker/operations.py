@@ -12,7 +12,9 @@ import anyio
 from chappie_bridge.wire.batch import BATCH, OPEN, Status
 from chappie_bridge.wire.errors import Executed, Failure, Lost
 from chappie_bridge.wire.ids import EntryId, OperationId
-from chappie_bridge.wire.messages import Need, Origin, PostChat, RunBatch, SessionHead, Submit, ToolResult
+from chappie_bridge.wire.messages import PostChat, RunBatch
+from chappie_bridge.wire.requests import Submit
+from chappie_bridge.wire.values import Need, Origin, SessionHead, ToolResult
 
 from .store.rows import RequestKey
 

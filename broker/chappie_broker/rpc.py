@@ -1,7 +1,7 @@
 """Requests of the broker to agents and their replies, matched by number.  No state of sessions here."""
 
 import itertools
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import anyio
 
@@ -55,7 +55,7 @@ class Correspondence:
             raise Timeout("The agent did not answer in time.")
         if not isinstance(waiter.reply, reply):
             raise Timeout(f"The agent answered with {waiter.reply!r:.80}.")
-        return cast("Reply", waiter.reply)
+        return waiter.reply
 
     def resolve(self, link: Link, reply: Request) -> None:
         """A reply from `link`; late ones, and another agent's, are dropped."""

@@ -9,7 +9,8 @@ import anyio
 
 from chappie_bridge.wire.errors import Executed, NoConversation, NoSession, SessionOffline
 from chappie_bridge.wire.ids import ConversationId, SessionId
-from chappie_bridge.wire.messages import Initialization, OpenSession
+from chappie_bridge.wire.requests import OpenSession
+from chappie_bridge.wire.values import Initialization
 
 from . import instructions
 from .clock import iso

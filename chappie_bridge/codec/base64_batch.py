@@ -17,7 +17,7 @@ from pydantic import JsonValue
 
 from chappie_bridge.codec.unicode import clean, display
 from chappie_bridge.wire.errors import BadArguments, BadBase64
-from chappie_bridge.wire.messages import NewCall
+from chappie_bridge.wire.values import NewCall
 
 MAX_CALLS = 64
 """Calls of one batch."""

@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from chappie_bridge.codec.loose import Record, record, series
 from chappie_bridge.codec.turn import AnswerCall, OfferedTool
 from chappie_bridge.wire.errors import BadArguments
-from chappie_bridge.wire.messages import ToolCall
+from chappie_bridge.wire.values import ToolCall
 
 MAX_FAULTS = 8
 """Sentences of one refusal; the rest is counted."""

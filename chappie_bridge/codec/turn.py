@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from chappie_bridge.codec.loose import Record, compact
 from chappie_bridge.wire.blocks import Content
 from chappie_bridge.wire.ids import CallId, SessionId
-from chappie_bridge.wire.messages import ToolDefinition
+from chappie_bridge.wire.values import ToolDefinition
 
 Program = Literal["pi", "codex", "opencode", "claude", "qwen", "cline", "aider", "mini", "other"]
 Api = Literal["chat", "responses", "messages"]

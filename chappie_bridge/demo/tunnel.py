@@ -92,10 +92,16 @@ class Tunnel:
         self._slots = anyio.Semaphore(ACTIVE)
         self._active = 0
         self._commands = 0
+        self._idle = anyio.Event()
+        self._idle.set()
 
     def script(self, *faults: Fault) -> None:
         """What happens to the next tool calls, in this order; to later ones nothing."""
         self._faults.extend(faults)
+
+    async def idle(self) -> None:
+        """Until the server has answered all that was delivered to it, be the reply wanted or not."""
+        await self._idle.wait()
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[str]:
@@ -123,6 +129,8 @@ class Tunnel:
             return _failure(message, "overloaded", f"{ACTIVE} commands run and {QUEUED} wait already.")
         fault = self._faults.popleft() if self._faults and message.get("method") == "tools/call" else "pass"
         command = _Command(self._marked(message, request.headers), fault)
+        if self._commands == 0:
+            self._idle = anyio.Event()
         self._commands += 1
         tasks.start_soon(self._run, command)
         with anyio.move_on_after(self._response_timeout):
@@ -159,6 +167,8 @@ class Tunnel:
                         self._active -= 1
         finally:
             self._commands -= 1
+            if self._commands == 0:
+                self._idle.set()
             command.settled.set()
 
     async def _play(self, command: _Command) -> None:

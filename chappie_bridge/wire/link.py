@@ -15,7 +15,8 @@ from pydantic import Field, TypeAdapter
 from .blocks import Value
 from .errors import BridgeError, Failure, Overloaded, TooLarge, Unsupported, VersionMismatch
 from .ids import DeviceId, InstanceId
-from .messages import MAX_MESSAGE, MESSAGES, Message
+from .messages import MAX_MESSAGE, Message
+from .table import MESSAGES
 
 PROTOCOL = 1
 """Version of the union.  Peers that differ in it still talk while each knows the other's messages."""

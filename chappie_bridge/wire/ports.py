@@ -3,17 +3,16 @@
 from typing import Literal, NamedTuple, Protocol
 
 from .ids import DeviceId, InstanceId, ReceiptId
-from .messages import (
+from .messages import Done, Message
+from .requests import (
     BrokerStatus,
     Bytes,
     Chat,
-    Done,
     FetchBytes,
     FetchHistory,
     HistoryView,
     ListSessions,
     ListTools,
-    Message,
     OpenSession,
     OperationView,
     SessionList,

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from .link import Hello, Welcome
-from .messages import MESSAGES
+from .table import MESSAGES
 
 
 def render() -> str:

@@ -23,22 +23,17 @@ from chappie_bridge.wire.errors import BridgeError
 from chappie_bridge.wire.ids import DeviceId, EntryId, InstanceId, OperationId, SessionId
 from chappie_bridge.wire.messages import (
     CallResult,
-    Entry,
     Finished,
     History,
-    HistoryRange,
     Message,
-    Origin,
     PostChat,
     ReadHistory,
     Registered,
     Request,
     RunBatch,
-    SessionInfo,
-    ToolCall,
-    ToolResult,
 )
 from chappie_bridge.wire.ports import Peer
+from chappie_bridge.wire.values import Entry, HistoryRange, Origin, SessionInfo, ToolCall, ToolResult
 
 SESSION = SessionId("s_stage")
 ORIGIN = Origin(kind="conversation", id="c" * 43, label="a chat")

@@ -19,9 +19,9 @@ from chappie_bridge.wire.messages import (
     Pulled,
     Recall,
     Settled,
-    Skill,
     Withdraw,
 )
+from chappie_bridge.wire.values import Skill
 from tests.agents.stage import SESSION, FakeLink, Gate, batch, call, chat, history, read, stage, texts
 
 pytestmark = pytest.mark.anyio

@@ -19,11 +19,11 @@ from chappie_bridge.wire.messages import (
     Register,
     Registered,
     SessionEnded,
-    SessionInfo,
     Typed,
     Withdraw,
 )
 from chappie_bridge.wire.ports import Link
+from chappie_bridge.wire.values import SessionInfo
 from tests.agents.stage import FakeLink, batch, call, stage
 
 pytestmark = pytest.mark.anyio

@@ -9,14 +9,7 @@ import pytest
 from chappie_agents.attendant import AgentHost
 from chappie_agents.hosts.builtin import Opened, look_around, open_session, scrubbed, slug
 
-from chappie_bridge.wire.messages import (
-    CallResult,
-    Describe,
-    Description,
-    Register,
-    Registered,
-    RunBatch,
-)
+from chappie_bridge.wire.messages import CallResult, Describe, Description, Register, Registered, RunBatch
 from tests.agents.stage import ORIGIN, FakeLink, call, operation, texts
 
 pytestmark = pytest.mark.anyio

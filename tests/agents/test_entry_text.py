@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from chappie_bridge.wire.blocks import Content, Image, Spill, Text
 from chappie_bridge.wire.errors import BadArguments, PathMissing
-from chappie_bridge.wire.messages import Entry
+from chappie_bridge.wire.values import Entry
 from tests.agents.stage import entry
 
 

@@ -19,7 +19,8 @@ from chappie_agents.transcript import Transcript
 from chappie_bridge.wire.blocks import Text
 from chappie_bridge.wire.errors import DiskFull, Executed
 from chappie_bridge.wire.ids import InputId, Mint, OperationId
-from chappie_bridge.wire.messages import Finished, RunBatch, ToolResult
+from chappie_bridge.wire.messages import Finished, RunBatch
+from chappie_bridge.wire.values import ToolResult
 from tests.agents.stage import ORIGIN, SESSION, Clock, batch, call
 
 ROOT = Path(__file__).parents[2]

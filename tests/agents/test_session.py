@@ -29,9 +29,9 @@ from chappie_bridge.wire.messages import (
     Register,
     SessionChanged,
     Settled,
-    ToolCall,
     Typed,
 )
+from chappie_bridge.wire.values import ToolCall
 from tests.agents.stage import (
     ORIGIN,
     SESSION,

@@ -18,7 +18,8 @@ from chappie_agents.terminal import Terminal
 from chappie_bridge.wire.blocks import Content, Image, Text
 from chappie_bridge.wire.errors import Executed, Overloaded
 from chappie_bridge.wire.ids import CallId, InputId, SessionId
-from chappie_bridge.wire.messages import Finished, ToolResult
+from chappie_bridge.wire.messages import Finished
+from chappie_bridge.wire.values import ToolResult
 from tests.agents.stage import ORIGIN, SESSION, call, operation
 
 pytestmark = pytest.mark.anyio

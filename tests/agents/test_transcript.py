@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from chappie_bridge.wire.blocks import Content, Image, Spill, Text
 from chappie_bridge.wire.errors import BadArguments, UnknownEntry
 from chappie_bridge.wire.ids import EntryId
-from chappie_bridge.wire.messages import History, HistoryRange
+from chappie_bridge.wire.messages import History
+from chappie_bridge.wire.values import HistoryRange
 from tests.agents.stage import SESSION, entry, ids, texts
 
 pytestmark = pytest.mark.anyio

@@ -16,7 +16,6 @@ from chappie_bridge.wire.errors import Executed
 from chappie_bridge.wire.ids import DeviceId, InstanceId, Mint, OperationId, SessionId
 from chappie_bridge.wire.messages import (
     Asking,
-    Caller,
     CallResult,
     Cancel,
     Describe,
@@ -24,7 +23,6 @@ from chappie_bridge.wire.messages import (
     Done,
     Finished,
     History,
-    Input,
     InputOffered,
     Message,
     PostChat,
@@ -32,13 +30,11 @@ from chappie_bridge.wire.messages import (
     Register,
     Registered,
     RunBatch,
-    SessionInfo,
     Settled,
-    ToolDefinition,
-    ToolResult,
     Typed,
 )
 from chappie_bridge.wire.ports import Attendant, Peer
+from chappie_bridge.wire.values import Caller, Input, SessionInfo, ToolDefinition, ToolResult
 
 NOOP = ToolDefinition(name="noop", description="Does nothing.", parameters={"type": "object"})
 

@@ -21,25 +21,19 @@ from chappie_bridge.wire.errors import (
     UnknownOperation,
     UnknownSession,
 )
-from chappie_bridge.wire.messages import (
-    Caller,
+from chappie_bridge.wire.messages import RequestEnded, RequestOpened, RunBatch
+from chappie_bridge.wire.requests import (
     Chat,
     FetchHistory,
-    HistoryRange,
     ListSessions,
     ListTools,
-    ModelRequest,
-    Need,
-    NewCall,
     OpenSession,
     OperationView,
-    RequestEnded,
-    RequestOpened,
-    RunBatch,
     Submit,
     TypeInput,
     Unbind,
 )
+from chappie_bridge.wire.values import Caller, HistoryRange, ModelRequest, Need, NewCall
 from tests.broker.rig import ScriptedAgent, broker, chat, settle_down
 
 pytestmark = pytest.mark.anyio

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from chappie_bridge.codec.base64_batch import MAX_CALLS, MAX_DEPTH, MAX_NAME, check_calls, decode, encode
 from chappie_bridge.wire.errors import BadArguments, BadBase64
-from chappie_bridge.wire.messages import NewCall
+from chappie_bridge.wire.values import NewCall
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

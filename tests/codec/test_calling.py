@@ -9,7 +9,7 @@ from chappie_bridge.codec.calling import calls_for
 from chappie_bridge.codec.turn import AnswerCall, OfferedTool
 from chappie_bridge.wire.errors import BadArguments
 from chappie_bridge.wire.ids import CallId
-from chappie_bridge.wire.messages import ToolCall
+from chappie_bridge.wire.values import ToolCall
 from tests.codec.host_requests import decoded
 
 STRICT = OfferedTool(

@@ -25,7 +25,7 @@ from chappie_agents.tools import BUILTIN, Tool
 from chappie_agents.transcript import Transcript
 from chappie_bridge.codec.unicode import clean_text, display
 from chappie_bridge.wire.ids import Mint, SessionId
-from chappie_bridge.wire.messages import SessionInfo, Skill
+from chappie_bridge.wire.values import SessionInfo, Skill
 
 AGENT = "builtin"
 

@@ -19,7 +19,7 @@ from chappie_bridge.codec.unicode import display
 from chappie_bridge.wire.blocks import Content, Text
 from chappie_bridge.wire.errors import BadArguments
 from chappie_bridge.wire.ids import ConversationId, SessionId
-from chappie_bridge.wire.messages import ToolDefinition
+from chappie_bridge.wire.values import ToolDefinition
 
 OUTPUT_MAX = 256 * 1024 * 1024
 """Bytes that one call may bring out of a command or a file."""

@@ -6,8 +6,8 @@ from typing import Any, Literal
 from chappie_bridge.codec.unicode import display
 from chappie_bridge.wire.errors import BadArguments
 from chappie_bridge.wire.ids import ReceiptId
-from chappie_bridge.wire.messages import Caller
 from chappie_bridge.wire.ports import Switchboard
+from chappie_bridge.wire.values import Caller
 
 SESSION_META = "openai/session"
 TUNNEL_META = "otunnel/requestId"

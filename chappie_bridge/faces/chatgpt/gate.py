@@ -27,8 +27,8 @@ from chappie_bridge.wire.errors import (
     TooLarge,
     Unsupported,
 )
-from chappie_bridge.wire.messages import BrokerStatus
 from chappie_bridge.wire.ports import Switchboard
+from chappie_bridge.wire.requests import BrokerStatus
 
 MAX_REQUESTS = 10_000
 """Requests under way at once; one more is `overloaded`."""

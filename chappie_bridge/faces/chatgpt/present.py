@@ -17,26 +17,22 @@ from chappie_bridge.wire.batch import OPEN, Status
 from chappie_bridge.wire.blocks import Content, Spill
 from chappie_bridge.wire.errors import Executed
 from chappie_bridge.wire.ids import SessionId
-from chappie_bridge.wire.messages import (
+from chappie_bridge.wire.ports import Switchboard
+from chappie_bridge.wire.requests import HistoryView, OperationView, SessionList, SessionOpened, ToolList
+from chappie_bridge.wire.values import (
     Companions,
     DeferredItem,
     Entry,
     EntryText,
     HistoryRange,
-    HistoryView,
     Initialization,
     InputItem,
-    OperationView,
     RequestItem,
-    SessionList,
-    SessionOpened,
     SessionRow,
     Skill,
     ToolDefinition,
-    ToolList,
     ToolResult,
 )
-from chappie_bridge.wire.ports import Switchboard
 
 MAX_NEEDS = 4
 """Needs named in a head; the operation shows the others once these are met."""

@@ -20,8 +20,9 @@ from chappie_bridge.faces.chatgpt.tokens import Tokenizer
 from chappie_bridge.wire.blocks import Block, Content, Image, ResourceLink, Spill, Text
 from chappie_bridge.wire.errors import BridgeError, Failure
 from chappie_bridge.wire.ids import SessionId
-from chappie_bridge.wire.messages import FetchBytes
 from chappie_bridge.wire.ports import Switchboard
+from chappie_bridge.wire.requests import FetchBytes
+from chappie_bridge.wire.values import Caller
 
 Json = dict[str, Any]
 
@@ -157,6 +158,7 @@ class Sheet:
     async def _fetch(self, switchboard: Switchboard, exchange: Exchange) -> None:
         """Spilled images come here while there is room and time; the others stay references."""
         images = data = 0
+        caller = Caller(principal=exchange.principal, source="none")
         with anyio.move_on_after(min(FETCH_SECONDS, exchange.left(FETCH_SECONDS * 10))):
             for index, part in enumerate(self._parts):
                 if spilled := self._spilled.get(index):
@@ -164,7 +166,7 @@ class Sheet:
                     size = (spill.size + 2) // 3 * 4
                     if images >= MAX_IMAGES or data + size > MAX_IMAGE_DATA:
                         continue
-                    whole = await _whole(switchboard, spill, session)
+                    whole = await _whole(switchboard, caller, spill, session)
                     if whole is None:
                         continue
                     self._image(whole, spill.mime_type or "application/octet-stream", part.text, index)
@@ -243,12 +245,13 @@ def _link(block: ResourceLink) -> Json:
     return link
 
 
-async def _whole(switchboard: Switchboard, spill: Spill, session: SessionId) -> str | None:
+async def _whole(switchboard: Switchboard, caller: Caller, spill: Spill, session: SessionId) -> str | None:
     """The Base64 of a spilled image, checked; None when it cannot be had."""
     digest = hashlib.sha256()
     parts: list[str] = []
     for offset in range(0, spill.size, FETCH_PART):
         request = FetchBytes(
+            caller=caller,
             session=session,
             source=f"spill:{spill.path}",
             offset=offset,

@@ -13,18 +13,9 @@ from chappie_bridge.faces.chatgpt.exchange import Exchange, tunnel_request
 from chappie_bridge.faces.chatgpt.present import Presented, Presenter
 from chappie_bridge.wire.errors import BadArguments
 from chappie_bridge.wire.ids import MAX_ID, EntryId, OperationId, SessionId
-from chappie_bridge.wire.messages import (
-    Caller,
-    Chat,
-    FetchHistory,
-    HistoryRange,
-    ListSessions,
-    ListTools,
-    NewCall,
-    OpenSession,
-    Submit,
-)
 from chappie_bridge.wire.ports import Switchboard
+from chappie_bridge.wire.requests import Chat, FetchHistory, ListSessions, ListTools, OpenSession, Submit
+from chappie_bridge.wire.values import Caller, HistoryRange, NewCall
 
 HISTORY_WAIT = 30.0
 """Seconds that `history {wait:true}` waits for news."""
@@ -276,7 +267,7 @@ async def _history(turn: Turn, given: HistoryArguments) -> Presented:
         limit=given.limit,
         before=_entry(given.before),
         after=_entry(given.after),
-        wait=min(HISTORY_WAIT, turn.exchange.left(HISTORY_WAIT)) if waits else 0,
+        wait=turn.exchange.left(HISTORY_WAIT) if waits else 0,
         query=given.query,
         entry=_entry(given.entry),
         offset=given.offset,

@@ -20,35 +20,35 @@ from chappie_bridge.wire.batch import Status
 from chappie_bridge.wire.blocks import Content, Text
 from chappie_bridge.wire.errors import Executed, UnknownSession
 from chappie_bridge.wire.ids import CallId, EntryId, OperationId, ReceiptId, SessionId
-from chappie_bridge.wire.messages import (
+from chappie_bridge.wire.messages import Done, History, Message
+from chappie_bridge.wire.requests import (
     BrokerStatus,
     Bytes,
     Chat,
-    Companions,
-    Done,
     FetchBytes,
     FetchHistory,
-    History,
     HistoryView,
-    Initialization,
     ListSessions,
     ListTools,
-    Message,
     OpenSession,
     OperationView,
-    Pending,
-    SessionHead,
     SessionList,
     SessionOpened,
-    SessionRow,
     StatusReport,
     Submit,
-    ToolDefinition,
     ToolList,
-    ToolResult,
     TypeInput,
     Unbind,
     Unbound,
+)
+from chappie_bridge.wire.values import (
+    Companions,
+    Initialization,
+    Pending,
+    SessionHead,
+    SessionRow,
+    ToolDefinition,
+    ToolResult,
 )
 
 SECRET = "a-secret-of-the-tests"

@@ -21,7 +21,7 @@ def main() -> None:
 
         from chappie_bridge.faces.chatgpt.server import serve_stdio
         from chappie_bridge.wire.blocks import Text
-        from chappie_bridge.wire.messages import OperationView, Submit
+        from chappie_bridge.wire.requests import OperationView, Submit
         from tests.faces.chatgpt.scripted import Scripted, result, settings, view
 
         async def call(asked: Submit) -> OperationView:

@@ -5,7 +5,7 @@ import pytest
 from chappie_bridge.faces.chatgpt.exchange import MAX_VALUE, Exchange, tunnel_request
 from chappie_bridge.wire.errors import BadArguments
 from chappie_bridge.wire.ids import ReceiptId
-from chappie_bridge.wire.messages import Caller
+from chappie_bridge.wire.values import Caller
 from tests.faces.chatgpt.scripted import Scripted
 
 

@@ -22,7 +22,8 @@ from chappie_bridge.faces.chatgpt.tools import TOOLS
 from chappie_bridge.wire.blocks import Image, Text
 from chappie_bridge.wire.errors import NoFreeSession, SessionOffline
 from chappie_bridge.wire.ids import ReceiptId
-from chappie_bridge.wire.messages import Chat, Companions, OperationView, Submit, ToolResult
+from chappie_bridge.wire.requests import Chat, OperationView, Submit
+from chappie_bridge.wire.values import Companions, ToolResult
 from tests.faces.chatgpt.scripted import (
     NOOP,
     SECRET,
@@ -455,9 +456,14 @@ async def test_nothing_is_served_without_a_credential(method: str) -> None:
     assert board.asked == []
 
 
+def test_a_server_is_open_only_when_it_says_so() -> None:
+    with pytest.raises(ValueError, match="no credential"):
+        build(Scripted(), settings(credentials=()))
+
+
 async def test_an_open_server_serves_everybody() -> None:
     async with (
-        served(build(Scripted(), settings(credentials=()))) as url,
+        served(build(Scripted(), settings(auth="none"))) as url,
         client(url, {"X-Chappie-Key": ""}) as http,
     ):
         assert (await called(http, "call", NOOP))["isError"] is False

@@ -17,32 +17,27 @@ from chappie_bridge.wire.batch import Status
 from chappie_bridge.wire.blocks import Block, Image, ResourceLink, Spill, Text
 from chappie_bridge.wire.errors import Executed, Failure, Internal
 from chappie_bridge.wire.ids import CallId, EntryId, InputId, OperationId, ReceiptId, SessionId
-from chappie_bridge.wire.messages import (
-    Bytes,
+from chappie_bridge.wire.messages import History
+from chappie_bridge.wire.requests import Bytes, FetchBytes, HistoryView, OperationView, SessionList, ToolList
+from chappie_bridge.wire.values import (
     Companion,
     Companions,
     DeferredItem,
     Entry,
     EntryText,
-    FetchBytes,
-    History,
     HistoryRange,
-    HistoryView,
     Initialization,
     Input,
     InputItem,
     Match,
     ModelRequest,
     Need,
-    OperationView,
     Origin,
     Pending,
     QueuePlace,
     RequestItem,
-    SessionList,
     Skill,
     ToolDefinition,
-    ToolList,
 )
 from tests.faces.chatgpt.scripted import HEAD, ROW, SESSION, Json, Scripted, opened, result, view
 
@@ -261,6 +256,7 @@ async def test_a_spilled_image_is_fetched_in_parts_and_checked() -> None:
     ]
     assert {each.source for each in asked} == {"spill:/state/1"}
     assert asked[0].session == SESSION
+    assert asked[0].caller.principal == "owner"
 
 
 async def test_an_image_that_cannot_be_had_is_a_reference() -> None:

@@ -20,7 +20,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from chappie_bridge.faces.chatgpt import stdio
 from chappie_bridge.faces.chatgpt.server import serve_stdio
 from chappie_bridge.faces.chatgpt.stdio import LINE_MAX, Lines, LongLine
-from chappie_bridge.wire.messages import OperationView, Submit
+from chappie_bridge.wire.requests import OperationView, Submit
 from tests.faces.chatgpt.scripted import NOOP, Json, Scripted, lines, request, settings, view
 
 pytestmark = pytest.mark.anyio
