@@ -1,0 +1,77 @@
+"""A Switchboard whose answers a test gives."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from chappie_bridge.wire.errors import Unsupported
+from chappie_bridge.wire.ids import ReceiptId
+from chappie_bridge.wire.messages import Done
+from chappie_bridge.wire.requests import (
+    BrokerStatus,
+    Bytes,
+    CallerRequest,
+    Chat,
+    FetchBytes,
+    FetchHistory,
+    HistoryView,
+    ListSessions,
+    ListTools,
+    OpenSession,
+    OperationView,
+    SessionList,
+    SessionOpened,
+    StatusReport,
+    Submit,
+    ToolList,
+    TypeInput,
+    Unbind,
+    Unbound,
+)
+
+
+class ScriptedSwitchboard:
+    """`answer` is asked for every request; `asked` and `receipts` are what came."""
+
+    def __init__(self, answer: Callable[[CallerRequest], Awaitable[Any]] | None = None) -> None:
+        self.asked: list[CallerRequest] = []
+        self.receipts: list[tuple[ReceiptId, bool]] = []
+        self._given = answer
+
+    async def _answer(self, request: CallerRequest) -> Any:
+        self.asked.append(request)
+        if self._given is None:
+            raise Unsupported
+        return await self._given(request)
+
+    async def sessions(self, request: ListSessions) -> SessionList:
+        return await self._answer(request)  # type: ignore[no-any-return]
+
+    async def init(self, request: OpenSession) -> SessionOpened:
+        return await self._answer(request)  # type: ignore[no-any-return]
+
+    async def tools(self, request: ListTools) -> ToolList:
+        return await self._answer(request)  # type: ignore[no-any-return]
+
+    async def call(self, request: Submit) -> OperationView:
+        return await self._answer(request)  # type: ignore[no-any-return]
+
+    async def chat(self, request: Chat) -> OperationView:
+        return await self._answer(request)  # type: ignore[no-any-return]
+
+    async def history(self, request: FetchHistory) -> HistoryView:
+        return await self._answer(request)  # type: ignore[no-any-return]
+
+    async def fetch(self, request: FetchBytes) -> Bytes:
+        return await self._answer(request)  # type: ignore[no-any-return]
+
+    async def say(self, request: TypeInput) -> Done:
+        return await self._answer(request)  # type: ignore[no-any-return]
+
+    async def unbind(self, request: Unbind) -> Unbound:
+        return await self._answer(request)  # type: ignore[no-any-return]
+
+    async def status(self, request: BrokerStatus) -> StatusReport:
+        return await self._answer(request)  # type: ignore[no-any-return]
+
+    def told(self, receipt: ReceiptId, *, sent: bool) -> None:
+        self.receipts.append((receipt, sent))
