@@ -12,6 +12,7 @@ COMMANDS = {
     "up": ("up", "Run everything here: the broker, MCP over HTTP, and an agent in this directory."),
     "serve": ("up", "Run the broker and MCP over HTTP, without an agent."),
     "agent": ("agent", "Run the built-in agent in a directory, for a broker that runs elsewhere."),
+    "demo": ("demo", "Watch a scripted ChatGPT use a bridge of its own; no account."),
     "mcp": ("mcp", "Speak MCP over stdio; joins the running broker, or starts one."),
     "sessions": ("shell", "List the agent sessions and who is bound to them."),
     "call": ("shell", "Run tools of a session."),

@@ -3,12 +3,11 @@
 import json
 import os
 import selectors
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
@@ -23,7 +22,7 @@ class NotStarted(Exception):
 
 @dataclass(frozen=True)
 class Ready:
-    """What `up` tells: where MCP is, what a client must send, which session works there."""
+    """What `up` tells: where MCP is, what a client must send, which session works there (or "")."""
 
     mcp: str
     headers: Mapping[str, str]
@@ -32,22 +31,31 @@ class Ready:
 
 
 @contextmanager
-def bridge(state: Path, directory: Path, *options: str, stderr: int | None = None) -> Generator[Ready]:
+def bridge(state: Path, directory: Path, *options: str) -> Generator[Ready]:
     """`up` on free ports, its agent in `directory`.  Settings of the environment do not reach it.
 
     :raises NotStarted: it ended, or said nothing for too long."""
     argv = [sys.executable, "-m", "chappie_bridge.cli", "up", "--json", "--state", str(state)]
     argv += ["--directory", str(directory), "--http", "127.0.0.1:0", "--link", "127.0.0.1:0", *options]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("CHAPPIE_")}
-    with subprocess.Popen(
-        argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, env=environment
-    ) as process:
+    process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=environment())
+    with ended(process):
+        told = _first_line(cast("IO[bytes]", process.stdout))
+        yield Ready(told["mcp"], told["headers"], Path(told["state"]), told["session"] or "")
+
+
+def environment() -> dict[str, str]:
+    """Ours without the settings of a bridge."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("CHAPPIE_")}
+
+
+@contextmanager
+def ended(process: subprocess.Popen[bytes]) -> Generator[None]:
+    """Asks the process to end on the way out, and kills it where it does not."""
+    with process:
         try:
-            told = _first_line(cast("IO[bytes]", process.stdout))
-            yield Ready(told["mcp"], told["headers"], Path(told["state"]), told["session"])
+            yield
         finally:
-            with suppress(ProcessLookupError):
-                process.send_signal(signal.SIGTERM)
+            process.terminate()
             try:
                 process.wait(STOP_SECONDS)
             except subprocess.TimeoutExpired:

@@ -1,9 +1,9 @@
-"""What the demo shows: a batch, typed input, a lost reply, a resumed task.  Checks each claim that it makes.
+"""What the demo shows: a batch, typed input, an approval, a lost reply, a resumed task.  Checks its claims.
 
 Plays against a bridge that runs already; what a person would type comes in as a function.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,8 +30,8 @@ class Line(NamedTuple):
 
 
 class Story:
-    """`url` and `headers` as `up` tells them; `directory` is where the agent works.  `say` types a text to
-    the agent; `tell` hears each line as it happens."""
+    """`url` and `headers` as `up` tells them; `directory` is where the agent works, with a rule that asks for
+    `edit`.  `say` types a line at the agent's terminal; `tell` hears each line as it happens."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Story:
         headers: Mapping[str, str],
         directory: Path,
         *,
-        say: Callable[[str], Awaitable[None]],
+        say: Callable[[str], None],
         tell: Callable[[Line], None],
     ) -> None:
         self._tunnel = Tunnel(url, headers)
@@ -80,8 +80,12 @@ class Story:
         self._holds(ran.head["status"] == "done", "the batch is not done", ran)
 
         self._scene("Somebody types at the agent")
-        await self._say(TYPED)
+        newest = self._good(await chat.call("history", limit=1)).notes("entry")[-1]["entry"]
         self._tell(Line("person", TYPED))
+        self._say(TYPED)
+        self._tell(Line("ChatGPT", "history, waiting for something new"))
+        while not (await chat.call("history", after=newest, wait=True)).head["pending"]["inputs"]:
+            continue
         counted = self._good(
             await chat.call("call", calls=[{"name": "bash", "arguments": {"command": "wc -w < poem.txt"}}])
         )
@@ -89,6 +93,18 @@ class Story:
         self._tell(Line("bridge", f"gives ChatGPT the next result, and with it: {TYPED!r}"))
         self._good(await chat.call("chat", text="It has five words."))
         self._tell(Line("ChatGPT", "chat: It has five words."))
+
+        self._scene("The owner of the machine is asked, where a rule of theirs says so")
+        change = {"path": "poem.txt", "edits": [{"oldText": "two", "newText": "Two"}]}
+        self._tell(Line("ChatGPT", "call: edit poem.txt, two → Two"))
+        asked = self._good(await chat.call("call", calls=[{"name": "edit", "arguments": change}]))
+        self._holds(asked.head["status"] == "asking", "nobody is asked", asked)
+        self._tell(Line("bridge", f"answers at once: it waits for {asked.head['needs'][0]['what']}"))
+        self._tell(Line("person", "y"))
+        self._say("y")
+        done = self._good(await chat.call("call", operation=asked.head["operation"]))
+        self._holds(done.head["status"] == "done", "the answer changed nothing", done)
+        self._tell(Line("ChatGPT", "call {operation}: the edit is done"))
 
         self._scene("A reply is lost, and the tunnel delivers the same request again")
         self._tunnel.script("redeliver")
