@@ -73,14 +73,13 @@ from .audit import Audit
 from .clock import iso
 from .deliveries import deferred, result_key
 from .directory import Session
-from .dispatch import Dispatch
+from .dispatch import Dispatch, stored_row
 from .identity import Identity
 from .janitor import Janitor
 from .limits import Limits
 from .operations import Operation, fingerprint
-from .store.port import Store
+from .store.port import Store, StoreError
 from .store.rows import Conversation, DeliveryId, RequestKey
-from .store.rows import Operation as OperationStored
 from .storing import storing
 from .targets import Targets, offline
 from .writer import Writer
@@ -160,7 +159,10 @@ class Broker:
                 tasks.cancel_scope.cancel()
                 with anyio.CancelScope(shield=True):
                     await broker._writer.drain()
-                    await broker._audit.flush()
+                    try:
+                        await broker._audit.flush()
+                    except StoreError as error:
+                        log.error("the last lines of the audit log are not written: %s", error)
 
     # -- what callers ask ------------------------------------------------------------------------
 
@@ -232,7 +234,7 @@ class Broker:
             self.dispatch.settle(origin.id)
             return await self._join(request, request.operation, origin, deadline)
         print_ = fingerprint(request)
-        first = await self._first(request, print_, origin)
+        first = await self._first(request, print_, origin, deadline)
         if first is not None:
             return await self._answer(first, origin, deadline, joined=True)
         self.dispatch.settle(origin.id)
@@ -262,7 +264,7 @@ class Broker:
                     ),
                 )
                 if request.key is not None:
-                    first = await self._accept_key(operation, request.key)
+                    first = await self._accept_key(operation, request.key, deadline)
                 if first is None:
                     await self._begin(session, operation)
         return await self._answer(first or operation, origin, deadline, joined=first is not None)
@@ -425,7 +427,7 @@ class Broker:
         finally:
             operation.waiters -= 1
 
-    async def _first(self, request: Submit, print_: str, origin: Origin) -> Operation | None:
+    async def _first(self, request: Submit, print_: str, origin: Origin, deadline: float) -> Operation | None:
         """The operation that this very request started before, if it did.
 
         :raises KeyReused: the key belongs to other calls or another target.
@@ -436,7 +438,9 @@ class Broker:
                 return None
             if stands.fingerprint != print_:
                 raise KeyReused
-            return self._ledger.get(stands.operation) or await self._recall(stands.operation, origin)
+            return self._ledger.get(stands.operation) or await self._recall(
+                stands.operation, origin, deadline
+            )
         if request.tunnel_request is not None:
             first = self._ledger.same_request(origin.id, f"tunnel:{request.tunnel_request}:{print_}")
             if first is not None:
@@ -447,7 +451,7 @@ class Broker:
             return first
         return None
 
-    async def _accept_key(self, operation: Operation, key: str) -> Operation | None:
+    async def _accept_key(self, operation: Operation, key: str, deadline: float) -> Operation | None:
         """Committed before anything is sent, so that it never runs twice.  The operation that took the
         key while we looked, if one did."""
         now = self._now()
@@ -460,37 +464,47 @@ class Broker:
             expires_at=now + self._limits.keep_results,
         )
         with storing(Executed.NO):
-            stands = await self._store.accept_key(row, self._stored(operation))
+            stands = await self._store.accept_key(row, stored_row(operation))
         self._ledger.keys[row.origin, key] = stands
         if stands.operation == operation.id:
             return None
         if stands.fingerprint != operation.fingerprint:
             raise KeyReused
-        return self._ledger.get(stands.operation) or await self._recall(stands.operation, operation.origin)
+        return self._ledger.get(stands.operation) or await self._recall(
+            stands.operation, operation.origin, deadline
+        )
 
     async def _join(
         self, request: Submit, identifier: OperationId, origin: Origin, deadline: float
     ) -> OperationView:
-        operation = self._ledger.get(identifier) or await self._recall(identifier, origin)
+        operation = self._ledger.get(identifier) or await self._recall(
+            identifier, origin, deadline, request.session
+        )
         if operation.origin.principal != origin.principal:
             raise UnknownOperation
         if request.cancel:
             self.dispatch.cancel(operation, f"cancelled by {origin.label}")
         return await self._answer(operation, origin, deadline, joined=not request.cancel)
 
-    async def _recall(self, identifier: OperationId, origin: Origin) -> Operation:
+    async def _recall(
+        self, identifier: OperationId, origin: Origin, deadline: float, named: SessionId | None = None
+    ) -> Operation:
         """An operation that only its agent remembers."""
         with storing(Executed.NO):
             stored = await self._store.operation(identifier)
-        bound = self._directory.bound(ConversationId(origin.id))
-        session_id = stored.session if stored is not None else bound
+        session_id = (
+            (SessionId(stored.session) if stored is not None else named)
+            or self.dispatch.settled.get(identifier)
+            or self._directory.bound(ConversationId(origin.id))
+        )
         if session_id is None or session_id not in self._directory.sessions:
             raise UnknownOperation
-        session = self._directory.get(SessionId(session_id))
+        session = self._directory.get(session_id)
         self.dispatch.recalling.add(identifier)
         try:
             message = Recall(session=session.info.id, operation=identifier)
-            await self.dispatch.rpc.ask(self._link(session), message, Done, self._limits.ask_seconds)
+            seconds = min(max(deadline - anyio.current_time(), 0.1), self._limits.ask_seconds)
+            await self.dispatch.rpc.ask(self._link(session), message, Done, seconds)
         finally:
             self.dispatch.recalling.discard(identifier)
         operation = self._ledger.get(identifier)
@@ -511,7 +525,7 @@ class Broker:
             if operation.open and not operation.told_open:
                 operation.told_open = True
                 with storing(Executed.UNKNOWN):
-                    await self._store.save_operation(self._stored(operation))
+                    await self._store.save_operation(stored_row(operation))
         except BaseException:
             operation.waiters -= 1
             if operation.waiters == 0:
@@ -534,7 +548,8 @@ class Broker:
             self._mailroom.attach(receipt, origin.id, result_key(operation.id), deferred(operation))
         queue = None
         if operation.status is Status.QUEUED:
-            behind = session.running.id if session.running else None
+            running = session.running
+            behind = running.id if running is not None and running is not operation else None
             queue = QueuePlace(position=session.queue.position(operation), behind=behind)
         return OperationView(
             operation=operation.id,
@@ -551,21 +566,6 @@ class Broker:
             again=joined and operation.delivered,
             entry=operation.entry,
             companions=self._mailroom.companions(receipt, self._requests(session, origin)),
-        )
-
-    def _stored(self, operation: Operation) -> OperationStored:
-        return OperationStored(
-            id=operation.id,
-            kind=operation.kind,
-            origin_kind=operation.origin.kind,
-            origin=operation.origin.id,
-            session=operation.target.session,
-            cwd=operation.target.cwd,
-            status=operation.status,
-            executed=operation.executed,
-            key=operation.key,
-            created_at=operation.accepted,
-            finished_at=operation.finished,
         )
 
     # -- what accompanies ------------------------------------------------------------------------
@@ -613,8 +613,9 @@ class Broker:
                 failure = error
             done()
 
+        link = self._link(session)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(read, self._link(session), tasks.cancel_scope.cancel)
+            tasks.start_soon(read, link, tasks.cancel_scope.cancel)
             await session.attention()
             tasks.cancel_scope.cancel()
         if failure is not None:

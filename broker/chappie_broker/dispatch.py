@@ -6,6 +6,8 @@ Everything here happens in one step of the loop; what takes time (store, timers)
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import anyio
@@ -42,6 +44,7 @@ from .queue import FairQueue
 from .rpc import Correspondence
 from .store.port import Store
 from .store.rows import Delivery, DeliveryId
+from .store.rows import Operation as OperationStored
 from .store.rows import Session as SessionStored
 from .storing import storing
 
@@ -70,8 +73,9 @@ class Dispatch:
         self.ledger = Ledger(limits.keep_in_memory, limits.keep_in_memory_bytes)
         self.mailroom = Mailroom(mint, limits)
         self.rpc = Correspondence()
-        self.settled: OrderedDict[str, None] = OrderedDict()
-        """Operations and inputs that arrived for certain; an agent that offers one again is told so."""
+        self.settled: OrderedDict[str, SessionId] = OrderedDict()
+        """Operations and inputs that arrived for certain, and whose they are; an agent that offers one
+        again is told so."""
         self.recalling: set[OperationId] = set()
         self._store, self._audit, self._now, self._later, self._start = store, audit, now, later, start
         self._orphans: OrderedDict[OperationId, dict[int, ToolResult]] = OrderedDict()
@@ -156,7 +160,9 @@ class Dispatch:
     def _register(self, link: Link, message: Register) -> None:
         session = self.directory.register(message.session, link.peer.device, link, self._now())
         running = session.running
-        if running is not None and running.id not in set(message.known):
+        if running is None or running.status is Status.QUEUED:
+            pass
+        elif running.id not in set(message.known):
             self._conclude(session, running, "restarted", error=Interrupted())
         self._audit.note(who=link.peer.name, what="register", target=session.info.id)
 
@@ -193,8 +199,10 @@ class Dispatch:
         session.advance(event)
         for operation in session.queue.clear():
             self._finish(operation, "session_gone", error=Lost())
-        if session.running is not None:
-            self._conclude(session, session.running, "session_gone", error=Interrupted())
+        running = session.running
+        if running is not None:
+            error = Lost() if running.status is Status.QUEUED else Interrupted()
+            self._conclude(session, running, "session_gone", error=error)
         session.requests.clear()
         self.directory.end(session, self._now())
         identifier, at = session.info.id, session.last_seen
@@ -243,7 +251,29 @@ class Dispatch:
             if session.requests:
                 self.refuse(operation)
                 continue
+            if operation.told_open:
+                session.running = operation
+                self._later(partial(self._commit_and_send, session, operation))
+            else:
+                self._send(session, session.link, operation)
+
+    async def _commit_and_send(self, session: Session, operation: Operation) -> None:
+        """The registry holds it as queued: after a crash that must not pass for never sent."""
+        error: BridgeError | None = None
+        try:
+            with storing(Executed.NO):
+                await self._store.save_operation(replace(stored_row(operation), status=Status.RUNNING))
+        except BridgeError as trouble:
+            error = trouble
+        if session.running is not operation or operation.status is not Status.QUEUED:
+            pass  # cancelled, withdrawn or gone with its session meanwhile
+        elif error is not None:
+            self._finish(operation, "session_gone", error=error)
+        elif session.link is not None:
             self._send(session, session.link, operation)
+        if session.running is operation and not operation.open:
+            session.running = None
+            self.pump(session)
 
     def _send(self, session: Session, link: Link, operation: Operation) -> None:
         self._audit.dispatched(operation)
@@ -391,7 +421,7 @@ class Dispatch:
 
     def _finished(self, link: Link, message: Finished) -> None:
         session = self._own(link, message.session)
-        if message.operation in self.settled:
+        if message.operation in self.settled and message.operation not in self.recalling:
             self._orphans.pop(message.operation, None)
             link.send(Settled(session=session.info.id, operations=(message.operation,)))
             return
@@ -480,7 +510,7 @@ class Dispatch:
         by_session: dict[SessionId, list[Parcel]] = {}
         for parcel in parcels:
             by_session.setdefault(parcel.session, []).append(parcel)
-            self.settled[parcel.operation or parcel.key.partition(":")[2]] = None
+            self.settled[parcel.operation or parcel.key.partition(":")[2]] = parcel.session
         while len(self.settled) > MAX_SETTLED:
             self.settled.popitem(last=False)
         for session_id, group in by_session.items():
@@ -496,3 +526,20 @@ class Dispatch:
         stored, at = [DeliveryId(parcel.key) for parcel in parcels if parcel.stored], self._now()
         if stored:
             self._later(lambda: self._store.settle(stored, at))
+
+
+def stored_row(operation: Operation) -> OperationStored:
+    """As the registry keeps it."""
+    return OperationStored(
+        id=operation.id,
+        kind=operation.kind,
+        origin_kind=operation.origin.kind,
+        origin=operation.origin.id,
+        session=operation.target.session,
+        cwd=operation.target.cwd,
+        status=operation.status,
+        executed=operation.executed,
+        key=operation.key,
+        created_at=operation.accepted,
+        finished_at=operation.finished,
+    )
