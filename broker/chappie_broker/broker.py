@@ -5,6 +5,7 @@ import itertools
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from time import time
 
@@ -15,8 +16,10 @@ from chappie_bridge.wire.batch import Status
 from chappie_bridge.wire.errors import (
     BadArguments,
     BridgeError,
+    Cancelled,
     Executed,
     KeyReused,
+    Lost,
     Overloaded,
     RequestClosed,
     UnknownOperation,
@@ -80,6 +83,7 @@ from .limits import Limits
 from .operations import Operation, fingerprint
 from .store.port import Store, StoreError
 from .store.rows import Conversation, DeliveryId, RequestKey
+from .store.rows import Operation as StoredOperation
 from .storing import storing
 from .targets import Targets, offline
 from .writer import Writer
@@ -264,7 +268,7 @@ class Broker:
                     ),
                 )
                 if request.key is not None:
-                    first = await self._accept_key(operation, request.key, deadline)
+                    first = await self._accept_key(session, operation, request.key, deadline)
                 if first is None:
                     await self._begin(session, operation)
         return await self._answer(first or operation, origin, deadline, joined=first is not None)
@@ -451,7 +455,9 @@ class Broker:
             return first
         return None
 
-    async def _accept_key(self, operation: Operation, key: str, deadline: float) -> Operation | None:
+    async def _accept_key(
+        self, session: Session, operation: Operation, key: str, deadline: float
+    ) -> Operation | None:
         """Committed before anything is sent, so that it never runs twice.  The operation that took the
         key while we looked, if one did."""
         now = self._now()
@@ -463,8 +469,13 @@ class Broker:
             accepted_at=now,
             expires_at=now + self._limits.keep_results,
         )
+        kept = stored_row(operation)
+        if self.dispatch.sends_at_once(session):
+            kept = replace(kept, status=Status.RUNNING)
+        else:
+            operation.stored_as_queued = True
         with storing(Executed.NO):
-            stands = await self._store.accept_key(row, stored_row(operation))
+            stands = await self._store.accept_key(row, kept)
         self._ledger.keys[row.origin, key] = stands
         if stands.operation == operation.id:
             return None
@@ -492,6 +503,13 @@ class Broker:
         """An operation that only its agent remembers."""
         with storing(Executed.NO):
             stored = await self._store.operation(identifier)
+        if (
+            stored is not None
+            and stored.origin == origin.id
+            and stored.status in (Status.LOST, Status.CANCELLED)
+            and stored.executed is Executed.NO
+        ):
+            return self._never_ran(stored, origin)
         session_id = (
             (SessionId(stored.session) if stored is not None else named)
             or self.dispatch.settled.get(identifier)
@@ -512,6 +530,14 @@ class Broker:
             raise UnknownOperation
         return operation
 
+    def _never_ran(self, stored: StoredOperation, origin: Origin) -> Operation:
+        """No agent has heard of it; the registry says all there is to say."""
+        operation = self.dispatch.remember(stored, origin.principal)
+        error = Cancelled() if operation.status is Status.CANCELLED else Lost()
+        operation.error = error.failure()
+        self._ledger.finish(operation)
+        return operation
+
     async def _answer(
         self, operation: Operation, origin: Origin, deadline: float, *, joined: bool = False
     ) -> OperationView:
@@ -524,6 +550,7 @@ class Broker:
                     await operation.wait()
             if operation.open and not operation.told_open:
                 operation.told_open = True
+                operation.stored_as_queued = operation.status is Status.QUEUED
                 with storing(Executed.UNKNOWN):
                     await self._store.save_operation(stored_row(operation))
         except BaseException:

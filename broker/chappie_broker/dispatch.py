@@ -251,7 +251,7 @@ class Dispatch:
             if session.requests:
                 self.refuse(operation)
                 continue
-            if operation.told_open:
+            if operation.stored_as_queued:
                 session.running = operation
                 self._later(partial(self._commit_and_send, session, operation))
             else:
@@ -297,6 +297,10 @@ class Dispatch:
         operation.advance("sent", self._now())
         operation.executed = Executed.UNKNOWN
 
+    def sends_at_once(self, session: Session) -> bool:
+        """Would an operation that came now go to the agent without queueing?"""
+        return session.online and session.running is None and not session.queue and not session.requests
+
     def refuse(self, operation: Operation) -> None:
         """A model request waits: nothing else runs before it is answered."""
         self._finish(
@@ -336,6 +340,27 @@ class Dispatch:
             session = self.directory.get(operation.target.session)
             session.queue.remove(operation.origin.id, operation)
             self._finish(operation, "withdrawn", error=Lost("The request was closed before this ran."))
+
+    def remember(self, row: OperationStored, principal: str) -> Operation:
+        """An operation of an earlier life, or one that was forgotten, as the registry has it.
+
+        :raises UnknownSession: its session is gone."""
+        session = self.directory.get(SessionId(row.session))
+        operation = Operation(
+            id=OperationId(row.id),
+            kind=row.kind,
+            origin=Origin(kind=row.origin_kind, id=row.origin, label=row.origin, principal=principal),
+            target=SessionHead(session=session.info.id, device=session.info.device, cwd=row.cwd),
+            seq=0,
+            accepted=row.created_at,
+            key=row.key,
+            status=Status(row.status),
+            executed=Executed(row.executed),
+            finished=row.finished_at,
+            told_open=True,
+        )
+        self.ledger.add(operation)
+        return operation
 
     def lose(self, operation: Operation, error: BridgeError) -> None:
         """It was queued in an earlier life of the broker and never touched a link."""

@@ -8,15 +8,14 @@ import anyio
 from pydantic import TypeAdapter
 
 from chappie_bridge.wire.batch import Status
-from chappie_bridge.wire.errors import Executed, Lost
-from chappie_bridge.wire.ids import ConversationId, DeviceId, OperationId, ReceiptId, SessionId
+from chappie_bridge.wire.errors import Lost
+from chappie_bridge.wire.ids import ConversationId, DeviceId, ReceiptId, SessionId
 from chappie_bridge.wire.session import Presence
-from chappie_bridge.wire.values import DeferredItem, Origin, SessionHead, SessionInfo
+from chappie_bridge.wire.values import DeferredItem, SessionInfo
 
 from .audit import Audit
 from .deliveries import result_key
 from .dispatch import Dispatch
-from .operations import Operation
 from .store.port import Retention, Store
 from .store.rows import Operation as StoredOperation
 
@@ -106,32 +105,14 @@ class Janitor:
                 return
 
     def _restore_operation(self, row: StoredOperation, principals: dict[str, str]) -> None:
-        directory, ledger = self._dispatch.directory, self._dispatch.ledger
+        directory = self._dispatch.directory
         if row.session not in directory.sessions:
             return
-        session = directory.get(SessionId(row.session))
-        operation = Operation(
-            id=OperationId(row.id),
-            kind=row.kind,
-            origin=Origin(
-                kind=row.origin_kind,
-                id=row.origin,
-                label=row.origin,
-                principal=principals.get(row.origin, "owner"),
-            ),
-            target=SessionHead(session=session.info.id, device=session.info.device, cwd=row.cwd),
-            seq=0,
-            accepted=row.created_at,
-            key=row.key,
-            status=Status(row.status),
-            executed=Executed(row.executed),
-            told_open=True,
-        )
-        ledger.add(operation)
+        operation = self._dispatch.remember(row, principals.get(row.origin, "owner"))
         if operation.status is Status.QUEUED:
             self._dispatch.lose(operation, Lost("The broker stopped before this ran."))
         else:
-            session.running = operation
+            directory.get(operation.target.session).running = operation
 
     def _expire_absent(self) -> None:
         """Sessions that have not called since the start: their work may have run."""

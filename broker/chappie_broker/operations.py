@@ -44,6 +44,8 @@ class Operation:
     finished: float | None = None
     told_open: bool = False
     """Its id was told as not finished, so the store knows it."""
+    stored_as_queued: bool = False
+    """The store has it as never sent; that must change before it is sent."""
     delivered: bool = False
     """A response that carried its outcome left through the gate."""
     waiters: int = 0
