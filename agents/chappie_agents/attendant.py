@@ -27,6 +27,13 @@ from chappie_bridge.wire.values import SessionInfo
 log = logging.getLogger("chappie.agent")
 
 
+AGAIN = 5.0
+"""Seconds until a session is registered again that the broker could not take for now."""
+
+_PASSING = frozenset({"disk_full", "overloaded"})
+"""Codes of refusals that end without anybody doing anything here."""
+
+
 class Resident(Protocol):
     """A session as its host sees it.  Only `run` may wait."""
 
@@ -151,6 +158,15 @@ class AgentHost:
         log.error("the broker does not take session %s: %s", session, message.failure.message)
         self.refused[session] = message.failure
         resident.refused(message.failure)
+        if message.failure.retryable or message.failure.code in _PASSING:
+            self._tasks.start_soon(self._register_later, link, resident)
+
+    async def _register_later(self, link: Link, resident: Resident) -> None:
+        await anyio.sleep(AGAIN)
+        session = resident.info.id
+        if self._link is link and self._residents.get(session) is resident and session in self.refused:
+            del self.refused[session]
+            self._register(link, resident)
 
     async def _keep(self, resident: Resident, *, task_status: TaskStatus[None]) -> None:
         with anyio.CancelScope() as scope:
