@@ -33,7 +33,7 @@ lint:
 mypy:
 	$(BIN)/mypy --no-error-summary
 pyright:
-	$(BIN)/pyright --warnings
+	$(BIN)/pyright --pythonpath $(PY)
 imports:
 	$(BIN)/lint-imports --no-cache
 

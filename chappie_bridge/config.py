@@ -135,14 +135,12 @@ def load(flags: Mapping[str, object] | None = None, file: Path | None = None) ->
     given = {key: value for key, value in (flags or {}).items() if value is not None}
     values: dict[str, Any] = {}
     source = dict.fromkeys(Settings.model_fields, "default")
-    for layer, name in (
-        (from_file, lambda _: str(path)),
-        (from_environment, lambda key: PREFIX + key.upper()),
-        (given, lambda key: "--" + key.replace("_", "-")),
-    ):
-        for key, value in layer.items():
-            values[key] = value
-            source[key] = name(key)
+    for key, value in from_file.items():
+        values[key], source[key] = value, str(path)
+    for key, value in from_environment.items():
+        values[key], source[key] = value, PREFIX + key.upper()
+    for key, value in given.items():
+        values[key], source[key] = value, "--" + key.replace("_", "-")
     try:
         settings = Settings(**values)
     except ValidationError as error:

@@ -7,17 +7,15 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import anyio.lowlevel
 import click
 
 from .options import as_json, settings
-from .stopping import hurry
 
 if TYPE_CHECKING:
     import anyio
@@ -106,6 +104,7 @@ def _open(
     from chappie_agents.hosts.builtin import open_session
 
     rules = policy(settings)
+    (state.path / "agents").mkdir(mode=0o700, exist_ok=True)
     opened = open_session(
         directory,
         state.path,
@@ -246,9 +245,11 @@ class Resident:
             raise from_failure(refused)
 
     @asynccontextmanager
-    async def living(self) -> AsyncIterator[TaskGroup]:
+    async def living(self) -> AsyncGenerator[TaskGroup]:
         """The session runs.  At the end its tools are stopped, and told so while the link still is there."""
         import anyio
+
+        from .stopping import hurry
 
         async with anyio.create_task_group() as tasks:
             await tasks.start(self._host.run)
@@ -289,39 +290,48 @@ class Resident:
         self._host.received_chunk(link, stream, offset, data)
 
 
-@asynccontextmanager
-async def inside(
-    settings: Settings, state: StateDirectory, broker: Serving, directory: Path, *, quiet: bool
-) -> AsyncIterator[str]:
-    """The same in the broker's own process, linked by method calls; gives the session's id."""
-    import anyio
-    from chappie_agents.terminal import Terminal
+class Inside:
+    """The agent in the broker's own process, linked by method calls; the same to `up` as a child."""
 
-    from chappie_bridge.inproc import connect
-    from chappie_bridge.wire.ids import Mint
-    from chappie_bridge.wire.ports import Peer
+    def __init__(
+        self, settings: Settings, state: StateDirectory, broker: Serving, directory: Path, *, quiet: bool
+    ) -> None:
+        import anyio
 
-    from .serving import LOCAL
+        self._settings, self._state, self._broker, self._directory = settings, state, broker, directory
+        self._quiet = quiet
+        self.told = anyio.Event()
+        self.session: str | None = None
 
-    terminal = Terminal()
-    screen = terminal if terminal.attended and not quiet else None
-    opened = await anyio.to_thread.run_sync(_open, settings, state, directory, screen)
-    try:
-        resident = Resident(opened)
-        name = opened.session.info.device
-        ends = connect(
-            broker.attendant,
-            Peer("agent", LOCAL, Mint().instance(), name),
-            resident,
-            Peer("broker", LOCAL, Mint().instance(), ""),
-        )
-        async with resident.living() as tasks:
-            await resident.registered()
-            if screen is not None:
-                tasks.start_soon(screen.run, opened.session)
-            yield opened.session.info.id
-        await anyio.lowlevel.checkpoint()  # what was said at the end is delivered
-        ends[0].close()
-    finally:
-        opened.close()
-        terminal.close()
+    async def run(self) -> None:
+        """Until cancelled.  :raises BridgeError: the broker does not take the session."""
+        import anyio
+        from chappie_agents.terminal import Terminal
+
+        from chappie_bridge.inproc import connect
+        from chappie_bridge.wire.ids import Mint
+        from chappie_bridge.wire.ports import Peer
+
+        from .serving import LOCAL
+
+        terminal = Terminal()
+        screen = terminal if terminal.attended and not self._quiet else None
+        opened = await anyio.to_thread.run_sync(_open, self._settings, self._state, self._directory, screen)
+        try:
+            resident = Resident(opened)
+            near = Peer("agent", LOCAL, Mint().instance(), opened.session.info.device)
+            far = Peer("broker", LOCAL, Mint().instance(), "")
+            end, _ = connect(self._broker.attendant, near, resident, far)
+            try:
+                async with resident.living() as tasks:
+                    await resident.registered()
+                    self.session = opened.session.info.id
+                    self.told.set()
+                    if screen is not None:
+                        tasks.start_soon(screen.run, opened.session)
+                    await anyio.sleep_forever()
+            finally:
+                end.close()
+        finally:
+            opened.close()
+            terminal.close()

@@ -4,7 +4,7 @@ import json
 import logging
 import socket
 import subprocess
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
 
 import anyio
@@ -67,7 +67,7 @@ class Child:
             self.told.set()
 
     @asynccontextmanager
-    async def _process(self) -> AsyncIterator[tuple[Process, socket.socket]]:
+    async def _process(self) -> AsyncGenerator[tuple[Process, socket.socket]]:
         ours, theirs = socket.socketpair()
         with ours:
             with theirs:

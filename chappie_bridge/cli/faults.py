@@ -7,9 +7,10 @@ import click
 from chappie_broker.state import StateError
 from chappie_broker.store.port import StoreError
 
+from chappie_bridge.config import SettingsError
 from chappie_bridge.wire.errors import BridgeError, Lost
 
-from . import FAILED, NO_BROKER
+from . import FAILED, NO_BROKER, WRONG_USE
 from .output import complain, document
 
 
@@ -25,6 +26,9 @@ def end(error: Exception, *, as_json: bool) -> NoReturn:
         first = first.exceptions[0]
     if isinstance(first, click.ClickException):
         raise first
+    if isinstance(first, SettingsError):
+        click.echo(str(first), err=True)
+        sys.exit(WRONG_USE)
     if isinstance(first, BridgeError):
         complain(first, as_json=as_json)
         sys.exit(NO_BROKER if isinstance(first, NotThere) else FAILED)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from typing import NoReturn
@@ -39,7 +39,7 @@ def ask(settings: Settings, work: Callable[[Switchboard], Awaitable[int]]) -> No
 
 
 @asynccontextmanager
-async def reached(state: StateDirectory) -> AsyncIterator[Switchboard]:
+async def reached(state: StateDirectory) -> AsyncGenerator[Switchboard]:
     """The broker of `state`.  :raises NotThere: nobody answers."""
     if not state.socket.exists():
         raise NotThere

@@ -5,7 +5,7 @@ import re
 
 _SECRETS = re.compile(
     r"(?i)"
-    r"(\bauthorization\b\W{1,6}(?:bearer|basic)\s+|\bx-chappie-key\b\W{1,6}|\bbearer\s+"
+    r"(\bauthorization\b\W{1,6}(?:b['\"])?(?:bearer|basic)\s+|\bx-chappie-key\b\W{1,6}(?:b['\"])?|\bbearer\s+"
     r"|[?&](?:sig|signature|token|key|code|chatid|x-amz-[a-z-]+)=)"
     r"[^\s&'\",;)\]]+"
 )

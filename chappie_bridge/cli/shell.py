@@ -263,7 +263,9 @@ def history(
                 limit=limit,
                 before=EntryId(before) if before else None,
                 after=EntryId(after) if after else None,
+                wait=0,
                 query=query,
+                offset=None,
                 observer=True,
             )
         )
@@ -271,7 +273,8 @@ def history(
             sys.stdout.flush()
             if last is None:  # without an entry to wait after, the broker answers at once
                 await anyio.sleep(1)
-            last = await page(HistoryRange(limit=200, after=last, wait=30, query=query, observer=True))
+            new = HistoryRange(limit=200, after=last, wait=30, query=query, offset=None, observer=True)
+            last = await page(new)
         return 0
 
     ask(loaded.settings, work)

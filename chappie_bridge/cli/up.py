@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
+import os
 import sys
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -13,13 +14,14 @@ import click
 from .options import as_json, log_to, settings
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     import anyio
     from chappie_broker.state import StateDirectory
 
     from chappie_bridge.config import Loaded
 
+    from .agent import Inside
+    from .child import Child
+    from .front import FrontDoor
     from .serving import Serving
 
     Agent = Literal["child", "inside"] | None
@@ -68,6 +70,7 @@ def serve(
 ) -> None:
     """Run the broker and MCP over HTTP, without an agent."""
     if log_file is not None:
+        os.umask(0o077)  # nothing that this process writes is for others; no tool runs in it
         log_to(log_file, loaded.settings.log_level)
     _run(_Life(loaded, None, Path(), as_json=as_json, ports=not no_ports, idle_exit=idle_exit))
 
@@ -119,46 +122,49 @@ class _Life:
 
         async with (
             serving(state, self.loaded.settings, ports=self._ports) as broker,
-            self._beside(state, broker) as session,
+            anyio.create_task_group() as tasks,
         ):
-            try:
-                if self._ports:
-                    await self._check(broker, session)
-                self._announce(state, broker, session)
-                if self._idle_exit is not None:
-                    await _until_idle(broker, self._idle_exit)
-                    life.cancel()
-                await anyio.sleep_forever()
-            finally:
-                broker.closing()  # at the same time as the agent
+            agent = self._start(state, broker)
+            if agent is not None:
+                tasks.start_soon(agent.run)
+            if self._ports:
+                # Importing the SDK takes most of a second; the agent starts meanwhile.
+                await anyio.to_thread.run_sync(importlib.import_module, f"{__package__}.front")
+                from .front import front_door
 
-    @asynccontextmanager
-    async def _beside(self, state: StateDirectory, broker: Serving) -> AsyncIterator[str | None]:
-        """The agent, registered; gives its session."""
+                async with front_door(state, self.loaded.settings, broker.broker) as door:
+                    try:
+                        session = await _session(agent)
+                        await _check(door, session)
+                        self._announce(state, broker, door, session)
+                        await self._until_the_end(broker)
+                    finally:
+                        door.closing()  # and the agent ends at the same time
+                        tasks.cancel_scope.cancel()
+            else:
+                self._announce(state, broker, None, None)
+                await self._until_the_end(broker)
+        life.cancel()
+
+    async def _until_the_end(self, broker: Serving) -> None:
         import anyio
 
-        if self._agent is None:
-            yield None
-        elif self._agent == "inside":
-            from .agent import inside
-
-            async with inside(
-                self.loaded.settings, state, broker, self._directory, quiet=self._as_json
-            ) as session:
-                yield session
+        if self._idle_exit is None:
+            await anyio.sleep_forever()
         else:
+            await _until_idle(broker, self._idle_exit)
+
+    def _start(self, state: StateDirectory, broker: Serving) -> Inside | Child | None:
+        if self._agent == "inside":
+            from .agent import Inside
+
+            return Inside(self.loaded.settings, state, broker, self._directory, quiet=self._as_json)
+        if self._agent == "child":
             from .child import Child
 
             terminal = sys.stdin.isatty() and sys.stdout.isatty() and not self._as_json
-            child = Child(self._agent_argv(state), terminal=terminal)
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(child.run)
-                with anyio.move_on_after(_AGENT_WITHIN):
-                    await child.told.wait()
-                if child.session is None:
-                    raise click.ClickException("the agent did not start; its own words are above")
-                yield child.session
-                tasks.cancel_scope.cancel()
+            return Child(self._agent_argv(state), terminal=terminal)
+        return None
 
     def _agent_argv(self, state: StateDirectory) -> list[str]:
         argv = [sys.executable, "-m", "chappie_bridge.cli", "agent"]
@@ -168,17 +174,9 @@ class _Life:
             argv += ["--config", str(self.loaded.file)]
         return argv
 
-    async def _check(self, broker: Serving, session: str | None) -> None:
-        import anyio
-
-        from chappie_bridge.probe import Probe, ProbeError, check
-
-        try:
-            await anyio.to_thread.run_sync(check, Probe(broker.url or "", broker.headers), session)
-        except ProbeError as error:
-            raise click.ClickException(f"the self-check failed: {error}") from None
-
-    def _announce(self, state: StateDirectory, broker: Serving, session: str | None) -> None:
+    def _announce(
+        self, state: StateDirectory, broker: Serving, door: FrontDoor | None, session: str | None
+    ) -> None:
         from . import output
         from .words import Ready, words
 
@@ -186,22 +184,46 @@ class _Life:
             output.document(
                 {
                     "ready": True,
-                    "mcp": broker.url,
-                    "headers": broker.headers,
+                    "mcp": door.url if door else None,
+                    "headers": door.headers if door else {},
                     "link": broker.link,
                     "state": str(state.path),
                     "session": session,
                 }
             )
-        elif broker.url is None or broker.link is None:
+        elif door is None or broker.link is None:
             click.echo(f"ready\n\n  socket   {state.socket}")
         else:
-            secret = state.path / "install-secret" if broker.headers else None
+            secret = state.path / "install-secret" if door.headers else None
             directory = None if session is None else self._directory
-            click.echo(
-                words(Ready(broker.url, broker.link, state.path, secret, broker.headers, session, directory))
-            )
+            ready = Ready(door.url, broker.link, state.path, secret, door.headers, session, directory)
+            click.echo(words(ready))
         sys.stdout.flush()
+
+
+async def _session(agent: Inside | Child | None) -> str | None:
+    """The agent's session, once it is registered."""
+    import anyio
+
+    if agent is None:
+        return None
+    with anyio.move_on_after(_AGENT_WITHIN):
+        await agent.told.wait()
+    if agent.session is None:
+        raise click.ClickException("the agent did not start; its own words are above")
+    return agent.session
+
+
+async def _check(door: FrontDoor, session: str | None) -> None:
+    """The self-check, through the front door."""
+    import anyio
+
+    from chappie_bridge.probe import Probe, ProbeError, check
+
+    try:
+        await anyio.to_thread.run_sync(check, Probe(door.url, door.headers), session)
+    except ProbeError as error:
+        raise click.ClickException(f"the self-check failed: {error}") from None
 
 
 async def _until_idle(broker: Serving, seconds: float) -> None:

@@ -34,25 +34,25 @@ def doctor(loaded: Loaded, as_json: bool, move_aside: bool, restore: Path | None
     """
     import anyio
 
-    from chappie_bridge import doctor
+    from chappie_bridge.doctor import examine, move_registry_aside, restore_registry
 
     from . import output
     from .reach import reached
 
     state = loaded.settings.state_directory
     if move_aside or restore:
-        moved = doctor.restore_registry(state, restore) if restore else doctor.move_registry_aside(state)
+        moved = restore_registry(state, restore) if restore else move_registry_aside(state)
         click.echo(f"the registry before is now {moved}" if moved else "there was none before", err=True)
 
-    async def examine() -> list[doctor.Finding]:
-        findings = []
-        async for finding in doctor.examine(loaded, reached):
+    async def look() -> list[Finding]:
+        findings: list[Finding] = []
+        async for finding in examine(loaded, reached):
             findings.append(finding)
             if not as_json:
                 _show(finding)
         return findings
 
-    findings = anyio.run(examine)
+    findings = anyio.run(look)
     if as_json:
         output.document([asdict(finding) for finding in findings])
     if any(finding.verdict == "fault" for finding in findings):

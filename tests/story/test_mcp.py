@@ -1,0 +1,94 @@
+"""`mcp`: stdio clients on a broker that outlives them, as real processes."""
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters
+
+from tests.story.bridge import PATIENCE, Chat, Home, until
+
+pytestmark = pytest.mark.anyio
+
+ERAS = ("legacy", "2026-07-28")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path)
+
+
+def stdio(home: Home) -> StdioServerParameters:
+    command, *arguments = home.argv("mcp")
+    return StdioServerParameters(command=command, args=arguments, env=home.environment, cwd=home.work)
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_it_joins_the_running_broker(home: Home, era: str) -> None:
+    with home.up() as running:
+        async with Client(stdio(home), mode=era) as mcp:
+            chat = Chat(mcp, "")
+            opened, _ = await chat.tool("init")
+            assert opened["initialization"]["sessionId"] == running.ready["session"]
+            head, blocks = await chat.tool("call", calls=[{"name": "bash", "arguments": {"command": "pwd"}}])
+            assert head["status"] == "done"
+            assert str(home.work) in "".join(blocks)
+
+
+def test_it_starts_a_broker_that_stays_when_it_leaves(home: Home) -> None:
+    """B32: the end of stdin ends `mcp`, not the broker; an agent of this machine joins it without a port."""
+    with home.started("agent", "--json", "--directory", str(home.work)) as agent:
+        client = subprocess.Popen(
+            home.argv("mcp"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=home.environment,
+            cwd=home.work,
+        )
+        session = agent.line()["session"]
+        request = {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "tools/call",
+            "params": {"name": "sessions", "arguments": {}},
+        }
+        said, _ = client.communicate(json.dumps(request).encode() + b"\n", timeout=PATIENCE)
+        assert client.returncode == 0
+        answers = [json.loads(line) for line in said.splitlines()]
+        assert [answer["id"] for answer in answers] == [1], "nothing but MCP on stdout"
+        (broker,) = (pid for pid in home.processes() if pid != agent.pid)
+        assert [row["id"] for row in home.json("sessions")["sessions"]] == [session]
+        assert agent.stop(signal.SIGTERM) == (0, "")
+        os.kill(broker, signal.SIGTERM)
+        until(lambda: not home.processes(), "the broker left")
+
+
+def test_an_unused_broker_leaves(home: Home) -> None:
+    with home.started("serve", "--no-ports", "--idle-exit", "1", "--json") as broker:
+        assert broker.line()["mcp"] is None
+        assert broker.process.wait(PATIENCE) == 0
+
+
+async def test_it_starts_another_broker_when_the_first_dies(home: Home) -> None:
+    async with Client(stdio(home), mode="2026-07-28") as mcp:
+        chat = Chat(mcp, "")
+        await chat.tool("sessions")
+        (broker,) = brokers(home)
+        os.kill(broker, signal.SIGKILL)
+        until(lambda: bool(set(brokers(home)) - {broker}), "another broker runs")
+        head, _ = await chat.tool("sessions")
+        assert head["sessions"] == []
+    for pid in home.processes():
+        os.kill(pid, signal.SIGTERM)
+    until(lambda: not home.processes(), "the broker left")
+
+
+def brokers(home: Home) -> list[int]:
+    return [
+        pid for pid in home.processes() if b"serve" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    ]
