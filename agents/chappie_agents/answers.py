@@ -15,6 +15,7 @@ from chappie_agents.outbox import Outbox
 from chappie_agents.spool import Spool
 from chappie_agents.tail import Page
 from chappie_agents.transcript import Parked, Transcript
+from chappie_bridge.wire.blocks import Content
 from chappie_bridge.wire.errors import (
     BadArguments,
     BridgeError,
@@ -22,7 +23,6 @@ from chappie_bridge.wire.errors import (
     Lost,
     Overloaded,
     UnknownOperation,
-    Unsupported,
 )
 from chappie_bridge.wire.link import CHUNK_BYTES
 from chappie_bridge.wire.messages import (
@@ -76,11 +76,13 @@ class Answers:
         tools: Sequence[ToolDefinition],
         surroundings: Callable[[], Surroundings],
         start: Start,
+        keep: Callable[[Content], None] = lambda _: None,
     ) -> None:
-        """`surroundings` reads the disk and is called in a worker thread."""
+        """`surroundings` reads the disk and is called in a worker thread; `keep` is told of native blocks
+        before they are shown."""
         self._info, self._transcript, self._outbox, self._spool = info, transcript, outbox, spool
         self._tools = tuple(tools)
-        self._surroundings, self._start = surroundings, start
+        self._surroundings, self._start, self._keep = surroundings, start, keep
         self._open: dict[int, Parked | anyio.CancelScope] = {}
 
     @property
@@ -131,7 +133,7 @@ class Answers:
                 unknown=tuple(name for name in names or () if name not in known),
             )
 
-        self._work(link, message, answer)
+        self.work(link, message, answer)
 
     def recall(self, link: Link, message: Recall) -> None:
         async def answer() -> Message:
@@ -145,13 +147,13 @@ class Answers:
             link.send(outcome.finished)
             return Done(request=message.request)
 
-        self._work(link, message, answer)
+        self.work(link, message, answer)
 
     def pull(self, link: Link, message: Pull) -> None:
+        """Bytes of a spilled block."""
+
         async def answer() -> Message:
-            kind, _, path = message.source.partition(":")
-            if kind != "spill":
-                raise Unsupported("This session gives bytes of spilled blocks only.")
+            path = message.source.removeprefix("spill:")
             with opened(path, self._spool) as descriptor:
                 size = os.fstat(descriptor).st_size
                 offset, end = message.offset, min(size, message.offset + message.length)
@@ -165,7 +167,7 @@ class Answers:
                     offset += len(data)
             return Pulled(request=message.request, stream=message.stream, end=end, size=size)
 
-        self._work(link, message, answer)
+        self.work(link, message, answer)
 
     # -- inside ----------------------------------------------------------------------------------
 
@@ -173,7 +175,7 @@ class Answers:
         async def answer() -> Message:
             return self._page(message, await self._transcript.page(message.range))
 
-        self._work(link, message, answer)
+        self.work(link, message, answer)
 
     def _send_page(self, link: Link, message: ReadHistory, page: Page) -> None:
         try:
@@ -182,6 +184,8 @@ class Answers:
             log.warning("a page of history could not be sent: %s", error)
 
     def _page(self, message: ReadHistory, page: Page) -> History:
+        for entry in page.entries:
+            self._keep(entry.content)
         return History(
             request=message.request,
             session=message.session,
@@ -193,7 +197,8 @@ class Answers:
             matches=page.matches,
         )
 
-    def _work(self, link: Link, message: Request, answer: Callable[[], Awaitable[Message]]) -> None:
+    def work(self, link: Link, message: Request, answer: Callable[[], Awaitable[Message]]) -> None:
+        """Answer from a task of the session, unless it is withdrawn; what fails is told."""
         if len(self._open) >= MAX_OPEN + self._transcript.waiting:
             _fail(link, message, Overloaded())
             return

@@ -68,6 +68,10 @@ class Resident(Protocol):
         """:raises Unsupported: for a message that it does not take."""
         ...
 
+    def received_chunk(self, link: Link, stream: int, offset: int, data: bytes) -> bool:
+        """False: it waits for no such stream."""
+        ...
+
 
 class AgentHost:
     """Implements `wire.ports.Attendant` for one link that carries several sessions."""
@@ -138,7 +142,10 @@ class AgentHost:
             _refuse(link, message, UnknownSession())
 
     def received_chunk(self, link: Link, stream: int, offset: int, data: bytes) -> None:
-        log.warning("a chunk of stream %d came, which nobody here waits for", stream)
+        for resident in self._residents.values():
+            if resident.received_chunk(link, stream, offset, data):
+                return
+        log.debug("a chunk of stream %d came, which nobody here waits for any more", stream)
 
     # -- inside ----------------------------------------------------------------------------------
 

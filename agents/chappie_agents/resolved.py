@@ -78,7 +78,11 @@ def directory(path: Path, *, create: bool = False) -> Generator[int, None, None]
         os.close(descriptor)
 
 
-def _regular(name: str, above: int, path: Path) -> os.stat_result:
+def regular(name: str, above: int, path: Path) -> os.stat_result:
+    """The status of the file `name` in the directory `above`; `path` is for the message.
+
+    Raises `NotRegular`, `Denied`, `OSError`.
+    """
     status = os.stat(name, dir_fd=above, follow_symlinks=False)
     if stat.S_ISLNK(status.st_mode):
         _refuse_link(name, above, path)
@@ -97,7 +101,7 @@ def reading(path: Path) -> Generator[int, None, None]:
         raise NotRegular(0, "is a directory, not a file")
     with directory(path.parent) as above:
         # Looking first: merely opening a device can act on it.
-        _regular(path.name, above, path)
+        regular(path.name, above, path)
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
             descriptor = os.open(path.name, flags, dir_fd=above)
@@ -134,7 +138,7 @@ def replace(path: Path, data: bytes, *, expected: os.stat_result | None = None) 
         raise NotRegular(0, "is a directory, not a file")
     with directory(path.parent, create=expected is None) as above:
         try:
-            old = _regular(path.name, above, path)
+            old = regular(path.name, above, path)
         except FileNotFoundError:
             old = None
         if expected is not None and (old is None or not same(expected, old)):
@@ -154,18 +158,18 @@ def replace(path: Path, data: bytes, *, expected: os.stat_result | None = None) 
                 file.write(data)
                 file.flush()
                 os.fsync(descriptor)
-            if expected is not None and not same(expected, _regular(path.name, above, path)):
+            if expected is not None and not same(expected, regular(path.name, above, path)):
                 raise Changed(0, "was changed by somebody else in the meantime")
             os.replace(part, path.name, src_dir_fd=above, dst_dir_fd=above)
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(part, dir_fd=above)
             raise
-        _flush(above)
+        flush(above)
         return old is None
 
 
-def _flush(above: int) -> None:
+def flush(above: int) -> None:
     """Puts the rename itself on the disk, where the file system can."""
     with contextlib.suppress(OSError):
         descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=above)

@@ -16,6 +16,7 @@ from anyio.abc import TaskGroup, TaskStatus
 from chappie_agents.answers import Answers, Surroundings
 from chappie_agents.batch import Batch, check
 from chappie_agents.bounded import fit, fits
+from chappie_agents.files import Files
 from chappie_agents.outbox import MAX_INPUTS, Kind, Outbox
 from chappie_agents.policy import Approval, ApprovalId, Approvals, Policy
 from chappie_agents.screen import Screen
@@ -102,6 +103,7 @@ class AgentSession:
         transcript: Transcript,
         outbox: Outbox,
         spool: Spool,
+        transfers: Path,
         tools: Sequence[Tool],
         policy: Policy,
         environment: Mapping[str, str],
@@ -111,9 +113,9 @@ class AgentSession:
         now: Callable[[], float],
         mint: Mint | None = None,
     ) -> None:
-        """`directory` is where tools run.  `attended`: somebody looks at `screen` and answers
-        `approvals`; else a policy's `ask` refuses.  `surroundings` is called in a worker thread.
-        `now`: seconds since the epoch.
+        """`directory` is where tools run; `transfers` keeps what transfers need.  `attended`: somebody
+        looks at `screen` and answers `approvals`; else a policy's `ask` refuses.  `surroundings` is called
+        in a worker thread.  `now`: seconds since the epoch.
 
         The session closes `transcript` and `outbox` when its `run` ends."""
         mint = mint or Mint()
@@ -133,7 +135,6 @@ class AgentSession:
         self._tasks: TaskGroup
         self._scribe = Scribe(transcript, now=now, mint=mint)
         self._teller = Teller(info.id, outbox, self._start)
-        self._upkeep = Upkeep(transcript, outbox, spool, given_up=self._given_up, now=now)
         self._answers = Answers(
             lambda: self.info,
             transcript,
@@ -142,7 +143,17 @@ class AgentSession:
             [tool.definition() for tool in tools],
             surroundings,
             self._start,
+            self._keep,
         )
+        self._files = Files(
+            info.id,
+            transfers,
+            directory=directory,
+            permit=self._permit,
+            work=self._answers.work,
+            start=self._start,
+        )
+        self._upkeep = Upkeep(transcript, outbox, spool, files=self._files, given_up=self._given_up, now=now)
         self._takes: dict[type[Message], Callable[..., None]] = {
             RunBatch: self._run_batch,
             PostChat: self._post_chat,
@@ -154,7 +165,8 @@ class AgentSession:
             Withdraw: self._answers.withdraw,
             Describe: self._answers.describe,
             Recall: self._answers.recall,
-            Pull: self._answers.pull,
+            Pull: self._pull,
+            **self._files.takes,
         }
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
@@ -200,6 +212,10 @@ class AgentSession:
         if take is None:
             raise Unsupported
         take(link, message)
+
+    def received_chunk(self, link: Link, stream: int, offset: int, data: bytes) -> bool:
+        """False: nothing here waits for this stream."""
+        return self._files.received_chunk(link, stream, offset, data)
 
     # -- what a person at the agent does ---------------------------------------------------------
 
@@ -280,6 +296,7 @@ class AgentSession:
 
     def _call_ended(self, work: _Work, index: int, result: ToolResult) -> None:
         operation = work.message.operation
+        self._files.keep(result.content)
         try:
             self._outbox.result(operation, index, self._scribe.result(operation, result))
         except DiskFull as error:
@@ -377,7 +394,19 @@ class AgentSession:
             if self._teller.link is not None:
                 _sent(self._teller.link, SessionChanged(session=self.info))
 
+    def _keep(self, content: Content) -> None:
+        self._files.keep(content)
+
+    async def _permit(self, path: str, *, writing: bool) -> Path:
+        return await self._context.permit("transfer", path, writing=writing)
+
     # -- other messages --------------------------------------------------------------------------
+
+    def _pull(self, link: Link, message: Pull) -> None:
+        if message.source.startswith("spill:"):
+            self._answers.pull(link, message)
+        else:
+            self._files.pull(link, message)
 
     def _noticed(self, link: Link, message: Notice) -> None:
         self._note(message.text)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import anyio
 from anyio import to_thread
 
+from chappie_agents.files import Files
 from chappie_agents.outbox import Outbox
 from chappie_agents.spool import Spool
 from chappie_agents.transcript import Transcript
@@ -32,11 +33,12 @@ class Upkeep:
         outbox: Outbox,
         spool: Spool,
         *,
+        files: Files | None = None,
         given_up: Callable[[OperationId], None],
         now: Callable[[], float],
     ) -> None:
         """`given_up` is told of each outcome that is no longer offered."""
-        self._transcript, self._outbox, self._spool = transcript, outbox, spool
+        self._transcript, self._outbox, self._spool, self._files = transcript, outbox, spool, files
         self._given_up, self._now = given_up, now
         self._stirred = anyio.Event()
 
@@ -77,6 +79,8 @@ class Upkeep:
             await to_thread.run_sync(self._sweep)
         except OSError as error:
             log.error("spilled blocks could not be swept: %s", error)
+        if self._files is not None:
+            await self._files.tidy(self._now())
 
     def _sweep(self) -> None:
         for _ in self._spool.sweep(older_than_seconds=SPOOL_KEEP, max_bytes=SPOOL_BYTES, now=self._now()):
@@ -85,3 +89,5 @@ class Upkeep:
     def _close(self) -> None:
         self._transcript.close()
         self._outbox.close()
+        if self._files is not None:
+            self._files.shut()

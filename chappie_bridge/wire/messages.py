@@ -236,7 +236,8 @@ class Withdraw(Message):
 class Pull(Request):
     """Send `length` bytes from `offset` of a source as chunks on `stream`; asking is the credit.
 
-    `source`: `spill:<path>` for a spilled block of this session; transfers add their own.
+    `source`: `spill:<path>` for a spilled block of this session, `image:<sha256>` for an image of its
+    results, `file:<uuid>` for an offered file, or what `source_opened` named.
     """
 
     type: Literal["pull"] = "pull"
@@ -248,12 +249,14 @@ class Pull(Request):
 
 
 class Pulled(Request):
-    """All chunks of a pull are sent.  `size` of the whole source; `end` is the next offset."""
+    """All chunks of a pull are sent.  `size` of the whole source; `end` is the next offset; `sha256` of
+    the whole comes with its last byte, when a transfer's source was pulled in order."""
 
     type: Literal["pulled"] = "pulled"
     stream: int
     end: int
     size: int
+    sha256: str | None = None
 
 
 class Failed(Request):

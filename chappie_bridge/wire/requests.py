@@ -5,19 +5,23 @@ from typing import Literal
 from pydantic import Field, JsonValue
 
 from .batch import Status
-from .blocks import Content
+from .blocks import Content, Value
 from .errors import Executed, Failure
 from .ids import EntryId, OperationId, ReceiptId, SessionId
 from .messages import History, Message, Request
 from .values import (
+    MAX_FILES,
+    Attachment,
     Caller,
     Companions,
+    FileReport,
     HistoryRange,
     Initialization,
     Need,
     NewCall,
     Pending,
     QueuePlace,
+    RemotePaths,
     SessionHead,
     SessionRow,
     Skill,
@@ -117,8 +121,57 @@ class Chat(CallerRequest):
     wait: float = Field(40, ge=0, le=50)
 
 
+class Upload(Value):
+    """A file that the caller itself sends, with `push`."""
+
+    name: str
+    size: int = Field(ge=0)
+
+
+class Transfer(CallerRequest):
+    """Files to `paths` of the session: from `attachments`, `uploads` or `source`; or from `paths` of it: to
+    `sink`, or as references to be read later.  All pair by position; at most one of the four is given.
+
+    `limit`: bytes above which a file is not offered as a reference; null for the caller's own disk.
+    """
+
+    type: Literal["transfer"] = "transfer"
+    session: SessionId | None = None
+    paths: tuple[str, ...] = Field(max_length=MAX_FILES)
+    attachments: tuple[Attachment, ...] | None = None
+    uploads: tuple[Upload, ...] | None = None
+    source: RemotePaths | None = None
+    sink: RemotePaths | None = None
+    overwrite: bool = False
+    limit: int | None = Field(None, ge=0)
+    wait: float = Field(40, ge=0, le=50)
+
+
+class Push(CallerRequest):
+    """The next bytes of an upload, Base64.  `sha256` of the whole comes with the last; answered when there
+    is room for more."""
+
+    type: Literal["push"] = "push"
+    operation: OperationId
+    index: int = Field(ge=0)
+    offset: int = Field(ge=0)
+    data: str = Field("", max_length=768 * 1024)
+    sha256: str | None = None
+
+
+class Pushed(Request):
+    """Bytes are wanted from `offset` (other than the end of what was sent after a link was lost);
+    null: no more, see the operation."""
+
+    type: Literal["pushed"] = "pushed"
+    offset: int | None = None
+
+
 class OperationView(Request):
-    """An operation as its caller sees it now.  `results` are all there once `status` is final."""
+    """An operation as its caller sees it now.  `results` are all there once `status` is final.
+
+    `capability` is part of the address under which files and images named here can be read for 24 h.
+    """
 
     type: Literal["operation_view"] = "operation_view"
     operation: OperationId
@@ -128,6 +181,8 @@ class OperationView(Request):
     target: SessionHead
     seq: int
     results: tuple[ToolResult, ...] = ()
+    files: tuple[FileReport, ...] = ()
+    capability: str | None = None
     error: Failure | None = None
     needs: tuple[Need, ...] = ()
     queue: QueuePlace | None = None
@@ -158,16 +213,19 @@ class HistoryView(Request):
     target: SessionHead
     pending: Pending
     page: History
+    capability: str | None = None
 
 
 class FetchBytes(CallerRequest):
-    """Bytes of a spilled block, at most 1 MiB of Base64 a reply."""
+    """Bytes of a spilled block, at most 1 MiB of Base64 a reply; with `capability`, of an offered file or an
+    image (`file:<uuid>`, `image:<sha256>`).  A person at a shell needs none."""
 
     type: Literal["fetch_bytes"] = "fetch_bytes"
     session: SessionId
     source: str
     offset: int = Field(ge=0)
     length: int = Field(gt=0, le=512 * 1024)
+    capability: str | None = None
 
 
 class Bytes(Request):
@@ -220,4 +278,4 @@ class StatusReport(Request):
     sessions_known: int
     bindings: int
     operations_open: int
-    facts: dict[str, JsonValue] = {}
+    facts: dict[str, JsonValue] = Field(default_factory=dict)

@@ -5,12 +5,16 @@ from typing import Annotated, Literal
 from pydantic import Field, JsonValue
 
 from .batch import Status
-from .blocks import Content, Value
+from .blocks import Content, ResourceLink, Value
 from .errors import Executed, Failure
 from .ids import CallId, EntryId, InputId, OperationId, ReceiptId, SessionId
+from .transfer import Move
 
 MAX_CALLS = 64
 """Calls in one batch."""
+
+MAX_FILES = 64
+"""Files in one transfer."""
 
 
 class ToolCall(Value):
@@ -61,6 +65,47 @@ class SessionInfo(Value):
     activity: Activity = "ready"
 
 
+class Moving(Value):
+    """A transfer under way in a session: bytes so far of all its files; `size` null while not known."""
+
+    operation: OperationId
+    files: int
+    moved: int
+    size: int | None = None
+
+
+class FileReport(Value):
+    """One file of a transfer.  `path` as it was asked for; `written` where it lies now, `followed` where a
+    link led; `restarted`: the source changed and it began again from zero."""
+
+    path: str
+    status: Move
+    moved: int = 0
+    size: int | None = None
+    sha256: str | None = None
+    written: str | None = None
+    followed: str | None = None
+    restarted: bool = False
+    link: ResourceLink | None = None
+    error: Failure | None = None
+
+
+class RemotePaths(Value):
+    """Files of another session, paired by position."""
+
+    session: SessionId
+    paths: tuple[str, ...]
+
+
+class Attachment(Value):
+    """A file that a client holds: its download address is good for a short while only."""
+
+    download_url: str
+    file_id: str
+    mime_type: str | None = None
+    file_name: str | None = None
+
+
 class SessionRow(Value):
     """A session as the directory lists it.  `last_seen` is ISO 8601 UTC with milliseconds."""
 
@@ -74,6 +119,7 @@ class SessionRow(Value):
     model: str | None = None
     name: str | None = None
     parent: SessionId | None = None
+    transfers: tuple[Moving, ...] = ()
 
 
 class Origin(Value):
@@ -237,6 +283,7 @@ class DeferredItem(Value):
     status: Status
     executed: Executed
     results: tuple[ToolResult, ...] = ()
+    files: tuple[FileReport, ...] = ()
     error: Failure | None = None
     again: bool = False
 

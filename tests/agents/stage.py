@@ -246,6 +246,7 @@ async def stage(
         transcript=transcript,
         outbox=outbox,
         spool=spool,
+        transfers=directory / "transfers",
         tools=tools,
         policy=policy or Policy(),
         environment=environment or {},

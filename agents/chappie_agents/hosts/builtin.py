@@ -104,6 +104,7 @@ def open_session(
             transcript=transcript,
             outbox=outbox,
             spool=spool,
+            transfers=home / "transfers",
             tools=tools,
             policy=replace(policy, readable=readable),
             environment=scrubbed(environment),
