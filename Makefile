@@ -13,7 +13,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PY := $(BIN)/python
 UV := $(shell command -v uv)
-INSTALL := $(if $(UV),uv pip install --quiet --python $(PY),$(PY) -m pip install --quiet --disable-pip-version-check)
+INSTALL := $(if $(UV),uv pip install --quiet --python $(PY),$(PY) -m pip install --quiet --disable-pip-version-check --no-compile)
 
 up: .venv/.installed
 	@exec $(BIN)/chappie-bridge up $(ARGS)

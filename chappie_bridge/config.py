@@ -6,6 +6,7 @@ untrusted repository must not configure the bridge.
 """
 
 import difflib
+import json
 import os
 import re
 import stat
@@ -16,13 +17,16 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import platformdirs
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
-from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 APP = "chappie-bridge"
 PREFIX = "CHAPPIE_"
 
 NOT_SETTINGS = frozenset({"CHAPPIE_REQUIRE", "CHAPPIE_TOKEN"})
 """Names in the environment that are ours and no settings: what the tests must not skip; an agent's secret."""
+
+
+FLAGS = {"listen": "--link"}
+"""Settings whose flag has another name."""
 
 
 class SettingsError(Exception):
@@ -70,10 +74,10 @@ class Rule(BaseModel):
 HostPort = Annotated[str, AfterValidator(_address)]
 
 
-class Settings(BaseSettings):
+class Settings(BaseModel):
     """Every key of `config.toml`.  Times in seconds, sizes in bytes."""
 
-    model_config = SettingsConfigDict(frozen=True, extra="forbid", env_prefix=PREFIX)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     state: str = ""
     http: HostPort = "127.0.0.1:24273"
@@ -97,17 +101,6 @@ class Settings(BaseSettings):
     rules: tuple[Rule, ...] = ()
     body_max: int = Field(4 * 1024 * 1024, ge=64 * 1024, le=256 * 1024 * 1024)
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return (init_settings,)  # `load` lays the sources over one another, to know who won
 
     @property
     def state_directory(self) -> Path:
@@ -140,13 +133,16 @@ def load(flags: Mapping[str, object] | None = None, file: Path | None = None) ->
     for key, value in from_environment.items():
         values[key], source[key] = value, PREFIX + key.upper()
     for key, value in given.items():
-        values[key], source[key] = value, "--" + key.replace("_", "-")
+        values[key], source[key] = value, FLAGS.get(key, "--" + key.replace("_", "-"))
     try:
         settings = Settings(**values)
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         key = str(fault["loc"][0])
-        raise SettingsError(f"{key} (from {source[key]}): {fault['msg']}") from None
+        json_hint = (
+            "; lists are JSON" if source[key].startswith(PREFIX) and fault["type"] == "tuple_type" else ""
+        )
+        raise SettingsError(f"{key} (from {source[key]}): {fault['msg']}{json_hint}") from None
     return Loaded(settings, source, path if from_file or path.exists() else None)
 
 
@@ -164,19 +160,29 @@ def _read(path: Path, *, required: bool) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"{path}: not TOML: {error}") from None
     if mode.st_mode & stat.S_IWOTH or mode.st_uid not in (0, os.geteuid()):
-        raise SettingsError(f"{path}: somebody else may write it; `chmod go-w` it and own it")
+        raise SettingsError(f"{path}: somebody else may write it; `chmod o-w` it and own it")
     _known(values, str(path))
     return values
 
 
 def _environment() -> dict[str, Any]:
-    names = {name for name in os.environ if name.startswith(PREFIX)} - NOT_SETTINGS
-    _known((name.removeprefix(PREFIX).lower() for name in names), "the environment")
+    values = {
+        name.removeprefix(PREFIX).lower(): value
+        for name, value in os.environ.items()
+        if name.startswith(PREFIX) and name not in NOT_SETTINGS and value
+    }
+    _known(values, "the environment")
+    return {key: _decoded(key, value) for key, value in values.items()}
+
+
+def _decoded(key: str, text: str) -> Any:
+    """A list or a number is JSON; a word is itself."""
+    if isinstance(Settings.model_fields[key].default, str):
+        return text
     try:
-        values = EnvSettingsSource(Settings, case_sensitive=False, env_prefix=PREFIX, env_ignore_empty=True)()
-    except ValueError as error:
-        raise SettingsError(f"the environment: {error}; lists are JSON, like '[\"a\"]'") from None
-    return values
+        return json.loads(text)
+    except ValueError:
+        return text  # the model then says what it wants
 
 
 def _known(keys: Iterable[str], where: str) -> None:

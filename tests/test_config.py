@@ -52,11 +52,12 @@ def test_flags_win_over_environment_over_file_over_defaults(
     own = write(tmp_path / "config/chappie-bridge/config.toml", "wait = 1\ncooldown = 1\nsession_wait = 1\n")
     monkeypatch.setenv("CHAPPIE_COOLDOWN", "2")
     monkeypatch.setenv("CHAPPIE_SESSION_WAIT", "2")
-    loaded = load({"session_wait": 3, "http": None})
+    loaded = load({"session_wait": 3, "http": None, "listen": "[::1]:0"})
     assert (loaded.settings.wait, loaded.settings.cooldown, loaded.settings.session_wait) == (1, 2, 3)
     assert loaded.source["wait"] == str(own)
     assert loaded.source["cooldown"] == "CHAPPIE_COOLDOWN"
     assert loaded.source["session_wait"] == "--session-wait"
+    assert loaded.source["listen"] == "--link"
     assert loaded.source["http"] == "default"
     assert loaded.file == own
 

@@ -32,9 +32,6 @@ _SETTINGS = {
 }
 """Setting -> the option that overrides it."""
 
-FLAGS = {"listen": "--link"}
-"""Settings whose option has another name."""
-
 as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document instead of words.")
 
 
