@@ -27,7 +27,7 @@ else:
 MAX_SOCKET_PATH = 107 if sys.platform == "linux" else 103
 """Bytes of a unix socket's path, the closing NUL not counted."""
 
-SecretName = Literal["install-secret", "link-token"]
+SecretName = Literal["install-secret", "link-token", "model-key"]
 
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{43,256}")
 _LOCKED_BYTE = 1 << 30

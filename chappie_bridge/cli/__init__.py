@@ -13,6 +13,7 @@ COMMANDS = {
     "serve": ("up", "Run the broker and MCP over HTTP, without an agent."),
     "agent": ("agent", "Run the built-in agent in a directory, for a broker that runs elsewhere."),
     "demo": ("demo", "Watch a scripted ChatGPT use a bridge of its own; no account."),
+    "model": ("model", "Serve the model `chappie` to agent programs; `model install` configures them."),
     "mcp": ("mcp", "Speak MCP over stdio; joins the running broker, or starts one."),
     "sessions": ("shell", "List the agent sessions and who is bound to them."),
     "call": ("shell", "Run tools of a session."),

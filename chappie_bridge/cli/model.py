@@ -1,0 +1,135 @@
+"""`model`: the model endpoint for agent programs, linked to a broker.  Imports no face."""
+
+from __future__ import annotations
+
+import logging
+import platform
+import socket
+import sys
+import time
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+import click
+
+from .options import as_json, settings
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from chappie_agents.hosts.model.endpoint import Endpoint
+    from chappie_broker.state import StateDirectory
+
+    from chappie_bridge.config import Loaded
+
+log = logging.getLogger("chappie.model")
+
+PORT = 24275
+
+
+@click.group(invoke_without_command=True)
+@click.option("--port", type=click.IntRange(0, 65535), default=PORT, help="0 takes a free one.")
+@settings("connect")
+@as_json
+@click.pass_context
+def model(ctx: click.Context, loaded: Loaded, as_json: bool, port: int) -> None:
+    """Serve the model `chappie` to agent programs of this machine.
+
+    A person selects it in Pi, Codex, OpenCode, Claude Code or Qwen Code, and ChatGPT works there.
+    `chappie-bridge model install PROGRAM` prints what each one needs.
+    """
+    if ctx.invoked_subcommand is None:
+        import anyio
+        from chappie_broker.state import StateDirectory
+
+        state = StateDirectory.visit(loaded.settings.state_directory)
+        anyio.run(_serve, loaded, state, port, as_json)
+
+
+async def _serve(loaded: Loaded, state: StateDirectory, port: int, as_json: bool) -> None:
+    import anyio
+    from chappie_agents.attendant import AgentHost
+    from chappie_agents.dial import Dial
+    from chappie_agents.hosts.model.endpoint import Endpoint
+    from chappie_agents.hosts.model.habits import Plain
+    from chappie_agents.hosts.model.house import House
+    from chappie_agents.hosts.model.session import Settings
+
+    from chappie_bridge.wire.ids import Mint
+
+    from .stopping import on_signal
+
+    mint = Mint()
+    host = AgentHost()
+    house = House(
+        host,
+        state.path / "programs",
+        device=platform.node() or "device",
+        settings=Settings(),
+        habits=lambda house, info, program: Plain(program, None),
+        now=time.time,
+        mint=mint,
+    )
+    address = loaded.settings.connect or f"unix:{state.socket}"
+    dial = Dial(
+        address,
+        host,
+        role="agent",
+        instance=mint.instance(),
+        name=platform.node() or "device",
+        version=version("chappie-bridge"),
+    )
+    endpoint = Endpoint(house, state.secret("model-key"), now=time.time)
+    with house.held():
+        async with anyio.create_task_group() as tasks:
+            with anyio.CancelScope() as life:
+                await tasks.start(on_signal, life)
+                await tasks.start(host.run)
+                await tasks.start(house.run)
+                async with _http(endpoint, port) as taken:
+                    tasks.start_soon(dial.run)
+                    _announce(state, taken, as_json)
+                    await anyio.sleep_forever()
+            tasks.cancel_scope.cancel()
+
+
+def _announce(state: StateDirectory, port: int, as_json: bool) -> None:
+    from . import output
+
+    url = f"http://127.0.0.1:{port}/v1"
+    if as_json:
+        output.document({"ready": True, "url": url, "key": str(state.path / "model-key")})
+    else:
+        click.echo(f"ready\n\n  model    {url}\n  key      {state.path / 'model-key'}")
+    sys.stdout.flush()
+
+
+@asynccontextmanager
+async def _http(endpoint: Endpoint, port: int) -> AsyncGenerator[int]:
+    """Serve on loopback; gives the port.  :raises OSError: it is taken."""
+    import anyio
+    import uvicorn
+
+    config = uvicorn.Config(
+        endpoint,
+        lifespan="off",
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=1,
+    )
+    server = uvicorn.Server(config)
+    with socket.create_server(("127.0.0.1", port)) as listener:
+
+        async def serve() -> None:
+            with anyio.CancelScope(shield=True):  # it ends by `should_exit`, so that it closes what is open
+                await server._serve([listener])  # `serve` without its own signal handlers
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(serve)
+            try:
+                yield listener.getsockname()[1]
+            finally:
+                server.should_exit = True
