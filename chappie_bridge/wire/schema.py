@@ -13,6 +13,6 @@ from .table import MESSAGES
 
 def render() -> str:
     """The text of schema.json.  A test holds the committed file equal to it."""
-    union: Any = reduce(or_, [row.model for row in MESSAGES.values()])
-    schema = TypeAdapter(union | Hello | Welcome).json_schema()
+    union: Any = reduce(or_, [*(row.model for row in MESSAGES.values()), Hello, Welcome])
+    schema = TypeAdapter(union).json_schema()
     return json.dumps(schema, indent=1, sort_keys=True, ensure_ascii=False) + "\n"

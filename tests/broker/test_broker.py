@@ -1,6 +1,5 @@
 """The Switchboard against scripted agents: targets, queues, deadlines, what accompanies results."""
 
-import asyncio
 from pathlib import Path
 
 import anyio
@@ -342,8 +341,8 @@ async def test_cancel_of_running_work_reaches_the_agent_and_keeps_finished_calls
         view = await board.call(submit(chat("a"), "one", "two", wait=0.01))
 
         async def stop() -> None:
-            while not agent.cancels():
-                await asyncio.sleep(0)
+            await settle_down()
+            assert len(agent.cancels()) == 1
             agent.finish(agent.batches()[0], status="cancelled", upto=1)
 
         async with anyio.create_task_group() as tasks:
@@ -756,7 +755,7 @@ async def test_errors_of_the_closed_list_only(tmp_path: Path) -> None:
         assert caught.value.code == "bad_arguments"
 
 
-async def test_a_link_lost_while_its_registration_is_written_leaves_the_session_adrift(tmp_path: Path) -> None:
+async def test_a_link_lost_while_its_registration_is_written_leaves_it_adrift(tmp_path: Path) -> None:
     """B44"""
     async with broker(tmp_path) as board:
         agent = ScriptedAgent(board.dispatch)
