@@ -1,12 +1,12 @@
 """What a response is made of, and what is said of a middle that was removed.  Pure; counts nothing."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Literal, NamedTuple
 
 from pydantic import JsonValue
+from pydantic_core import to_json
 
 Call = int | str | None
 """Whose text it is: the index of a call, the id of something that accompanies the result, or nobody's."""
@@ -118,5 +118,5 @@ def with_report(head: Part, trimmed: Sequence[Trimmed], detail: Detail) -> Part:
 
 
 def compact(value: object) -> str:
-    """JSON in as few characters as it takes."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    """JSON in as few characters as it takes.  `value` holds no lone surrogates."""
+    return to_json(value).decode()

@@ -1,6 +1,5 @@
 """Names of things.  An id is opaque text: ours are random, an agent's are its own (native)."""
 
-import base64
 import secrets
 from collections.abc import Callable
 from typing import NewType
@@ -46,8 +45,8 @@ class Mint:
         self._random = random
 
     def text(self, prefix: str, size: int) -> str:
-        """`prefix` and `size` random bytes in lower-case Base32 without padding."""
-        return prefix + base64.b32encode(self._random(size)).decode("ascii").rstrip("=").lower()
+        """`prefix` and `size` random bytes in hexadecimal."""
+        return prefix + self._random(size).hex()
 
     def operation(self) -> OperationId:
         return OperationId(self.text("op_", 16))
