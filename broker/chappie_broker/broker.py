@@ -18,6 +18,7 @@ from chappie_bridge.wire.errors import (
     BridgeError,
     Cancelled,
     Executed,
+    Interrupted,
     KeyReused,
     Lost,
     Overloaded,
@@ -92,6 +93,14 @@ log = logging.getLogger("chappie.broker")
 
 LONGEST_WAIT = 49.0
 """Seconds a request may wait here, so that its answer begins within the 50 that callers allow."""
+
+
+_WITHOUT_RESULTS: dict[Status, type[BridgeError]] = {
+    Status.LOST: Lost,
+    Status.CANCELLED: Cancelled,
+    Status.INTERRUPTED: Interrupted,
+}
+"""Ends that an operation can have without its agent."""
 
 
 class Broker:
@@ -267,10 +276,15 @@ class Broker:
                         for call in request.calls or ()
                     ),
                 )
-                if request.key is not None:
-                    first = await self._accept_key(session, operation, request.key, deadline)
-                if first is None:
+                if request.key is None:
                     await self._begin(session, operation)
+                else:
+                    with anyio.CancelScope(shield=True):  # what is committed also begins
+                        stands = await self._accept_key(session, operation, request.key)
+                        if stands == operation.id:
+                            await self._begin(session, operation)
+                    if stands != operation.id:
+                        first = self._ledger.get(stands) or await self._recall(stands, origin, deadline)
         return await self._answer(first or operation, origin, deadline, joined=first is not None)
 
     async def chat(self, request: Chat) -> OperationView:
@@ -427,6 +441,7 @@ class Broker:
                 self._ledger.keys.pop((operation.origin.id, operation.key), None)
                 with storing(Executed.NO):
                     await self._store.release_key(operation.origin.id, operation.key, operation.id)
+                    await self._store.finish_operation(operation.id, Status.LOST, Executed.NO, self._now())
             raise
         finally:
             operation.waiters -= 1
@@ -442,24 +457,31 @@ class Broker:
                 return None
             if stands.fingerprint != print_:
                 raise KeyReused
+            self._came_again(origin)
             return self._ledger.get(stands.operation) or await self._recall(
                 stands.operation, origin, deadline
             )
         if request.tunnel_request is not None:
             first = self._ledger.same_request(origin.id, f"tunnel:{request.tunnel_request}:{print_}")
             if first is not None:
-                self._mailroom.recall(origin.id)
+                self._came_again(origin)
                 return first
         first = self._ledger.same_request(origin.id, f"fingerprint:{print_}")
         if first is not None and first.open and not first.delivered and first.key is None:
             return first
         return None
 
-    async def _accept_key(
-        self, session: Session, operation: Operation, key: str, deadline: float
-    ) -> Operation | None:
-        """Committed before anything is sent, so that it never runs twice.  The operation that took the
-        key while we looked, if one did."""
+    def _came_again(self, origin: Origin) -> None:
+        """What the reply to the same request carried never arrived: it is offered again."""
+        stored = [DeliveryId(parcel.key) for parcel in self._mailroom.recall(origin.id) if parcel.stored]
+        if stored:
+            self._writer.add(partial(self._store.mark_unsent, stored))
+
+    async def _accept_key(self, session: Session, operation: Operation, key: str) -> OperationId:
+        """Committed before anything is sent, so that it never runs twice.  The operation that has the
+        key: another one, if it took the key while we looked.
+
+        :raises KeyReused: that one is not the same."""
         now = self._now()
         row = RequestKey(
             origin=operation.origin.id,
@@ -477,13 +499,9 @@ class Broker:
         with storing(Executed.NO):
             stands = await self._store.accept_key(row, kept)
         self._ledger.keys[row.origin, key] = stands
-        if stands.operation == operation.id:
-            return None
         if stands.fingerprint != operation.fingerprint:
             raise KeyReused
-        return self._ledger.get(stands.operation) or await self._recall(
-            stands.operation, operation.origin, deadline
-        )
+        return stands.operation
 
     async def _join(
         self, request: Submit, identifier: OperationId, origin: Origin, deadline: float
@@ -503,13 +521,6 @@ class Broker:
         """An operation that only its agent remembers."""
         with storing(Executed.NO):
             stored = await self._store.operation(identifier)
-        if (
-            stored is not None
-            and stored.origin == origin.id
-            and stored.status in (Status.LOST, Status.CANCELLED)
-            and stored.executed is Executed.NO
-        ):
-            return self._never_ran(stored, origin)
         session_id = (
             (SessionId(stored.session) if stored is not None else named)
             or self.dispatch.settled.get(identifier)
@@ -523,6 +534,10 @@ class Broker:
             message = Recall(session=session.info.id, operation=identifier)
             seconds = min(max(deadline - anyio.current_time(), 0.1), self._limits.ask_seconds)
             await self.dispatch.rpc.ask(self._link(session), message, Done, seconds)
+        except UnknownOperation:
+            if stored is not None and stored.origin == origin.id and stored.status in _WITHOUT_RESULTS:
+                return self._as_stored(stored, origin)
+            raise
         finally:
             self.dispatch.recalling.discard(identifier)
         operation = self._ledger.get(identifier)
@@ -530,11 +545,10 @@ class Broker:
             raise UnknownOperation
         return operation
 
-    def _never_ran(self, stored: StoredOperation, origin: Origin) -> Operation:
-        """No agent has heard of it; the registry says all there is to say."""
+    def _as_stored(self, stored: StoredOperation, origin: Origin) -> Operation:
+        """Its agent has never heard of it; the registry says all there is to say."""
         operation = self.dispatch.remember(stored, origin.principal)
-        error = Cancelled() if operation.status is Status.CANCELLED else Lost()
-        operation.error = error.failure()
+        operation.error = _WITHOUT_RESULTS[operation.status]().failure()
         self._ledger.finish(operation)
         return operation
 

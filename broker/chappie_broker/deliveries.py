@@ -85,10 +85,15 @@ class Mailroom:
     def __init__(self, mint: Mint, limits: Limits) -> None:
         self._mint, self._limits = mint, limits
         self._boxes: dict[str, OrderedDict[str, Parcel]] = {}
+        self._readers: dict[str, str] = {}
+        """Whose each input is; an agent that offers one again does not give it to somebody else."""
         self._sending: dict[ReceiptId, Sending] = {}
 
     def put(self, addressee: str, key: str, item: Companion, *, shown_before: bool = False) -> Parcel | None:
-        """A new parcel; None when there is one of this key already (idempotent)."""
+        """A new parcel; None when there is one of this key already (idempotent), or when it is an input
+        that another addressee has."""
+        if isinstance(item, InputItem) and self._readers.setdefault(key, addressee) != addressee:
+            return None
         box = self._boxes.setdefault(addressee, OrderedDict())
         if key in box:
             return None
@@ -166,11 +171,13 @@ class Mailroom:
             self._remove(parcel)
         return settled
 
-    def recall(self, addressee: str) -> None:
+    def recall(self, addressee: str) -> list[Parcel]:
         """The same request came again: what its reply carried never arrived."""
-        for parcel in self._boxes.get(addressee, {}).values():
-            if parcel.stage is Stage.SENT:
-                parcel.advance("unsent")
+        box = self._boxes.get(addressee)
+        recalled = [parcel for parcel in box.values() if parcel.stage is Stage.SENT] if box else []
+        for parcel in recalled:
+            parcel.advance("unsent")
+        return recalled
 
     def inputs_of(self, addressee: str, session: SessionId) -> list[Parcel]:
         """Local input of a session that this addressee has not been sent."""
@@ -212,6 +219,7 @@ class Mailroom:
     def _remove(self, parcel: Parcel) -> None:
         box = self._boxes[parcel.addressee]
         del box[parcel.key]
+        self._readers.pop(parcel.key, None)
         if not box:
             del self._boxes[parcel.addressee]
 

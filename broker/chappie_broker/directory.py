@@ -7,7 +7,7 @@ from pathlib import PurePath, PureWindowsPath
 import anyio
 
 from chappie_bridge.wire.errors import NoFreeSession, NoSession, SessionConflict, UnknownSession
-from chappie_bridge.wire.ids import ConversationId, DeviceId, InputId, SessionId
+from chappie_bridge.wire.ids import ConversationId, DeviceId, InputId, OperationId, SessionId
 from chappie_bridge.wire.ports import Link
 from chappie_bridge.wire.requests import ListSessions
 from chappie_bridge.wire.session import SESSION, Presence
@@ -30,6 +30,8 @@ class Session:
     presence: Presence = Presence.GREETING
     link: Link | None = None
     running: Operation | None = None
+    doubtful: dict[OperationId, Operation] = field(default_factory=dict)
+    """Under way in an earlier life of the broker; `running` is one of them until the agent has spoken."""
     bound: set[ConversationId] = field(default_factory=set)
     executor: str | None = None
     """Origin id of who last ran `call` or `chat` here; local input goes there."""

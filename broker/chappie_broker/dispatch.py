@@ -19,10 +19,12 @@ from chappie_bridge.wire.messages import (
     Asking,
     CallResult,
     Cancel,
+    Done,
     Failed,
     Finished,
     InputOffered,
     Message,
+    Recall,
     Register,
     Registered,
     Request,
@@ -160,9 +162,10 @@ class Dispatch:
     def _register(self, link: Link, message: Register) -> None:
         session = self.directory.register(message.session, link.peer.device, link, self._now())
         running = session.running
-        if running is None or running.status is Status.QUEUED:
-            pass
-        elif running.id not in set(message.known):
+        known = set(message.known)
+        for doubtful in [each for each in session.doubtful.values() if each.id not in known]:
+            self._conclude(session, doubtful, "restarted", error=Interrupted())
+        if running is not None and running.status is not Status.QUEUED and running.id not in known:
             self._conclude(session, running, "restarted", error=Interrupted())
         self._audit.note(who=link.peer.name, what="register", target=session.info.id)
 
@@ -176,10 +179,20 @@ class Dispatch:
             if session.link is link:
                 self.directory.admit(session)
                 link.send(Registered(request=message.request, session=session.info.id))
+                for operation in list(session.doubtful.values()):
+                    self._start(self._recollect, link, session, operation)
                 self.pump(session)
                 self._tell_news()
 
         self._later(admit)
+
+    async def _recollect(self, link: Link, session: Session, operation: Operation) -> None:
+        """How did it end?  An agent offers again only what it does not know to have arrived."""
+        try:
+            message = Recall(session=session.info.id, operation=operation.id)
+            await self.rpc.ask(link, message, Done, self.limits.ask_seconds)
+        except BridgeError as error:
+            log.info("%s is still under way, or its session left: %s", operation.id, error)
 
     def _changed(self, link: Link, message: SessionChanged) -> None:
         session = self._own(link, message.session.id)
@@ -203,6 +216,8 @@ class Dispatch:
         if running is not None:
             error = Lost() if running.status is Status.QUEUED else Interrupted()
             self._conclude(session, running, "session_gone", error=error)
+        for doubtful in list(session.doubtful.values()):
+            self._conclude(session, doubtful, "session_gone", error=Interrupted())
         session.requests.clear()
         self.directory.end(session, self._now())
         identifier, at = session.info.id, session.last_seen
@@ -379,6 +394,7 @@ class Dispatch:
     def _conclude(self, session: Session, operation: Operation, event: str, error: BridgeError) -> None:
         """The end of what was on the link, as far as we can tell; the queue goes on."""
         self._finish(operation, event, error=error)
+        session.doubtful.pop(operation.id, None)
         if session.running is operation:
             session.running = None
         self.pump(session)
@@ -464,6 +480,7 @@ class Dispatch:
                 # Better word than the doubt that was posted, if that has not been shown yet.
                 self.mailroom.take_back(operation.origin.id, result_key(operation.id))
             self._settle_outcome(operation)
+        session.doubtful.pop(operation.id, None)
         if session.running is operation:
             session.running = None
         self.pump(session)

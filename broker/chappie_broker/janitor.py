@@ -112,7 +112,9 @@ class Janitor:
         if operation.status is Status.QUEUED:
             self._dispatch.lose(operation, Lost("The broker stopped before this ran."))
         else:
-            directory.get(operation.target.session).running = operation
+            session = directory.get(operation.target.session)
+            session.doubtful[operation.id] = operation
+            session.running = session.running or operation
 
     def _expire_absent(self) -> None:
         """Sessions that have not called since the start: their work may have run."""
