@@ -75,6 +75,14 @@ async def lost(chat: Chat, request: Request, gated: Gated) -> None:
             return
 
 
+async def all_seen(ready: Ready) -> None:
+    """The server has seen what was sent to it, or that a client left: it took requests after that, and each
+    went to the agent and back."""
+    chat = ChatGPT(ready.mcp, ready.headers).new_chat()
+    for _ in range(3):
+        await chat.call("tools", sessionId=ready.session, names=["bash"])
+
+
 async def test_a_redelivery_gets_the_reply_that_was_dropped(ready: Ready, tmp_path: Path) -> None:
     """B48: the reply left the server and was dropped; the tunnel's request id makes it the same request."""
     gated = Gated(tmp_path)
@@ -128,8 +136,7 @@ async def test_an_equal_request_joins_what_still_runs(
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(again)
-            for _ in range(3):  # each goes to the agent and back, so the one before them has arrived
-                await chat.call("tools", sessionId=ready.session, names=["bash"])
+            await all_seen(ready)
             gated.let_go()
     assert answers[0].head["joined"] is True
     assert "through\n" in answers[0].texts
@@ -156,6 +163,7 @@ async def test_a_result_that_nobody_fetched_comes_with_the_next_response(
         chat = chatgpt.new_chat()
         first = chat.request("call", sessionId=ready.session, calls=[gated.call])
         await lost(chat, first, gated)
+        await all_seen(ready)
         gated.let_go()
         later = chat.request("call", calls=[{"name": "bash", "arguments": {"command": "echo later"}}])
         answer = await until_answered(chat, later)
