@@ -15,6 +15,7 @@ def face_settings(settings: Settings, secret: str | None) -> FaceSettings:
     """`secret` None: whoever reaches the face is the owner."""
     return FaceSettings(
         version=VERSION,
+        auth=settings.auth,
         credentials=(Credential(PRINCIPAL, secret),) if secret else (),
         public_url=settings.public_url,
         allowed_hosts=settings.allowed_hosts,
