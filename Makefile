@@ -2,12 +2,14 @@
 # make dev    install everything that development needs
 # make test   the tests
 # make check  formatting, lint, types, import rules: under 90 seconds
+# make conformance   the public MCP conformance suite: at most 8 minutes, its installation included
+# make test-clients  MCP clients that nobody here wrote: at most 8 minutes, their installation included
 # make bench  every measured claim of bench/, a row each in bench/results.md
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: up dev test check bench format lint mypy pyright imports
+.PHONY: up dev test check conformance test-clients bench format lint mypy pyright imports
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -22,6 +24,12 @@ dev: .venv/.developed
 
 test: .venv/.developed
 	$(PY) -m pytest -q $(ARGS)
+
+conformance: .venv/.developed
+	$(PY) -m tests.conformance
+
+test-clients: .venv/.developed
+	$(PY) -m pytest -q tests/clients $(ARGS)
 
 check: .venv/.developed
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target format lint mypy pyright imports

@@ -1,0 +1,30 @@
+// What each JavaScript client does, given how it lists and calls tools.  Prints one JSON line.
+// The argument is the JSON that test_clients.py makes; the client's script hands over `list` and `call`.
+
+export const job = JSON.parse(process.argv[2]);
+
+const texts = (result) => result.content.map((block) => block.text);
+
+export async function play({ protocol, list, call }) {
+  const session = { sessionId: job.session };
+  const tools = (await list()).tools.map((tool) => tool.name);
+  const init = await call("init", session);
+  const batch = await call("call", { ...session, calls: job.calls });
+  const newest = await call("history", { ...session, limit: 1 });
+  const after = JSON.parse(texts(newest)[1]).entry;
+  const waiting = call("history", { ...session, after, wait: true });
+  await new Promise((resolve) => setTimeout(resolve, job.pauseMs)); // the wait is very likely under way
+  await call("call", { ...session, calls: job.later });
+  const waited = await waiting;
+  const refused = await call("init", { ...session, sesionId: "misspelt" });
+  console.log(
+    JSON.stringify({
+      protocol: protocol(),
+      tools,
+      init: texts(init),
+      batch: texts(batch),
+      waited: texts(waited),
+      refused: { isError: refused.isError === true, texts: texts(refused) },
+    }),
+  );
+}
