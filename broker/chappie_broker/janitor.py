@@ -69,7 +69,7 @@ class Janitor:
         for key in memory.keys:
             self._dispatch.ledger.keys[key.origin, key.key] = key
         for operation in memory.operations:
-            self._restore_operation(operation, principals)
+            await self._restore_operation(operation, principals)
         for delivery in memory.deliveries:
             item = _DEFERRED.validate_json(delivery.body)
             sent = delivery.status == "sent"
@@ -93,10 +93,18 @@ class Janitor:
                     leased = True
                     self._expire_absent()
                 if ticks % SLOW == 0:
+                    await self._touch()
                     self._forget(self._now() - limits.keep_results)
                     await self._prune()
             except Exception:
                 log.exception("the janitor's round failed; it goes on")
+
+    async def _touch(self) -> None:
+        """When sessions were last online, as a crash of the broker would find it."""
+        now = self._now()
+        seen = [(session.info.id, now) for session in self._dispatch.directory.online]
+        for start in range(0, len(seen), STEP):
+            await self._store.touch_sessions(seen[start : start + STEP])
 
     async def _prune(self) -> None:
         """Many small steps, so that no single one holds the registry for long."""
@@ -104,13 +112,15 @@ class Janitor:
             if await self._store.prune(self._now(), self._retention, STEP) == 0:
                 return
 
-    def _restore_operation(self, row: StoredOperation, principals: dict[str, str]) -> None:
+    async def _restore_operation(self, row: StoredOperation, principals: dict[str, str]) -> None:
         directory = self._dispatch.directory
         if row.session not in directory.sessions:
             return
         operation = self._dispatch.remember(row, principals.get(row.origin, "owner"))
         if operation.status is Status.QUEUED:
             self._dispatch.lose(operation, Lost("The broker stopped before this ran."))
+        elif operation.kind == "transfer":
+            await self._dispatch.transfers.restore(operation)
         else:
             session = directory.get(operation.target.session)
             session.doubtful[operation.id] = operation
@@ -123,10 +133,8 @@ class Janitor:
                 self._dispatch.expire(session)
 
     def _forget(self, before: float) -> None:
+        """Finished operations and keys; what nobody has received yet stays to be delivered."""
         for identifier in self._dispatch.ledger.expired(before, STEP):
-            operation = self._dispatch.ledger.get(identifier)
-            if operation is not None:
-                self._dispatch.mailroom.discard(operation.origin.id, result_key(identifier))
             self._dispatch.ledger.forget(identifier)
         keys, now = self._dispatch.ledger.keys, self._now()
         for name in [name for name, row in keys.items() if row.expires_at <= now][:STEP]:
