@@ -32,7 +32,7 @@ test-clients: .venv/.developed
 	$(PY) -m pytest -q tests/clients $(ARGS)
 
 check: .venv/.developed
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target format lint mypy pyright imports
+	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target format lint mypy pyright imports
 
 format:
 	$(BIN)/ruff format --check --quiet .
@@ -54,7 +54,7 @@ $(PY):
 	$(if $(UV),uv venv --quiet --python $(PYTHON) .venv,$(PYTHON) -m venv .venv)
 
 .venv/.installed: pyproject.toml | $(PY)
-	$(INSTALL) --editable '.[speed]'
+	$(INSTALL) --only-binary toktok-rs --editable '.[speed,tokens]' || $(INSTALL) --editable '.[speed]'
 	@touch $@
 
 # The groups are read here because the pip of a new environment may be older than `--group`.
