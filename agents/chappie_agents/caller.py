@@ -33,12 +33,15 @@ from chappie_bridge.wire.requests import (
     ListTools,
     OpenSession,
     OperationView,
+    Push,
+    Pushed,
     Receipt,
     SessionList,
     SessionOpened,
     StatusReport,
     Submit,
     ToolList,
+    Transfer,
     TypeInput,
     Unbind,
     Unbound,
@@ -106,6 +109,12 @@ class RemoteSwitchboard:
 
     async def chat(self, request: Chat) -> OperationView:
         return await self._ask(request, OperationView, request.wait)
+
+    async def transfer(self, request: Transfer) -> OperationView:
+        return await self._ask(request, OperationView, request.wait)
+
+    async def push(self, request: Push) -> Pushed:
+        return await self._ask(request, Pushed)
 
     async def history(self, request: FetchHistory) -> HistoryView:
         return await self._ask(request, HistoryView, request.range.wait)

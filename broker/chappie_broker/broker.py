@@ -1,7 +1,5 @@
 """The Switchboard: takes requests, waits for outcomes, says what accompanies them."""
 
-import base64
-import itertools
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -21,7 +19,6 @@ from chappie_bridge.wire.errors import (
     Interrupted,
     KeyReused,
     Lost,
-    Overloaded,
     RequestClosed,
     UnknownOperation,
 )
@@ -30,12 +27,8 @@ from chappie_bridge.wire.messages import (
     Describe,
     Description,
     Done,
-    History,
     Notice,
     PostChat,
-    Pull,
-    Pulled,
-    ReadHistory,
     Recall,
     RunBatch,
     Typed,
@@ -52,11 +45,14 @@ from chappie_bridge.wire.requests import (
     ListTools,
     OpenSession,
     OperationView,
+    Push,
+    Pushed,
     SessionList,
     SessionOpened,
     StatusReport,
     Submit,
     ToolList,
+    Transfer,
     TypeInput,
     Unbind,
     Unbound,
@@ -74,19 +70,24 @@ from chappie_bridge.wire.values import (
 
 from . import instructions
 from .audit import Audit
+from .capability import Capabilities
 from .clock import iso
 from .deliveries import deferred, result_key
 from .directory import Session
-from .dispatch import Dispatch, stored_row
+from .dispatch import Dispatch
+from .download import Bounds
 from .identity import Identity
 from .janitor import Janitor
 from .limits import Limits
-from .operations import Operation, fingerprint
+from .operations import Operation, fingerprint, stored_row, transfer_fingerprint
+from .parking import Parking
+from .reading import Reading
 from .store.port import Store, StoreError
 from .store.rows import Conversation, DeliveryId, RequestKey
 from .store.rows import Operation as StoredOperation
 from .storing import storing
 from .targets import Targets, offline
+from .transfers import check
 from .writer import Writer
 
 log = logging.getLogger("chappie.broker")
@@ -116,6 +117,7 @@ class Broker:
         now: Callable[[], float],
         mint: Mint,
         tasks: TaskGroup,
+        bounds: Bounds,
     ) -> None:
         self._store, self._version, self._limits, self._now, self._mint = store, version, limits, now, mint
         self._tasks = tasks
@@ -130,13 +132,16 @@ class Broker:
             later=self._writer.add,
             start=tasks.start_soon,
             mint=mint,
+            bounds=bounds,
         )
         self._directory = self.dispatch.directory
         self._ledger = self.dispatch.ledger
         self._mailroom = self.dispatch.mailroom
         self._targets = Targets(self.dispatch, store, now=now)
-        self._streams = itertools.count(1)
-        self._parked = 0
+        self._reading = Reading(
+            self.dispatch.rpc, self.dispatch.streams, Capabilities(key, now), self._targets.renew, limits
+        )
+        self._parking = Parking(limits.waiting_requests)
         self._started = now()
 
     @classmethod
@@ -150,8 +155,9 @@ class Broker:
         limits: Limits | None = None,
         now: Callable[[], float] = time,
         mint: Mint | None = None,
+        bounds: Bounds | None = None,
     ) -> AsyncIterator["Broker"]:
-        """A running broker; on the way out everything noted is written."""
+        """A running broker; `bounds` are of what it downloads.  At its end everything noted is written."""
         async with anyio.create_task_group() as tasks:
             broker = cls(
                 store,
@@ -161,6 +167,7 @@ class Broker:
                 now=now,
                 mint=mint or Mint(),
                 tasks=tasks,
+                bounds=bounds or Bounds(),
             )
             janitor = Janitor(broker.dispatch, broker._audit, store, now=now, told=broker.told)
             await janitor.restore()
@@ -322,36 +329,57 @@ class Broker:
                     await self._begin(session, operation)
         return await self._answer(operation, origin, deadline)
 
+    async def transfer(self, request: Transfer) -> OperationView:
+        deadline = anyio.current_time() + min(request.wait, LONGEST_WAIT)
+        check(request)
+        conversation = self._hear(request.caller)
+        origin = self._identity.origin(request.caller)
+        print_ = transfer_fingerprint(request)
+        first = self._same(print_, origin, request.tunnel_request)
+        if first is not None:
+            return await self._answer(first, origin, deadline, joined=True)
+        self.dispatch.settle(origin.id)
+        target = OpenSession(session=request.session, caller=request.caller)
+        with self._parking():
+            for remote in (request.source, request.sink):
+                if remote is not None:
+                    await self._targets.online(self._directory.get(remote.session), deadline)
+            async with self._targets.chosen(conversation, target, deadline, change=False) as choice:
+                session = choice.session
+                session.seq += 1
+                operation = Operation(
+                    id=self._mint.operation(),
+                    kind="transfer",
+                    origin=origin,
+                    target=session.head,
+                    seq=session.seq,
+                    accepted=self._now(),
+                    fingerprint=print_,
+                    tunnel_request=request.tunnel_request,
+                )
+                self.dispatch.transfers.prepare(operation, request)
+                await self._begin(session, operation)
+        return await self._answer(operation, origin, deadline)
+
+    async def push(self, request: Push) -> Pushed:
+        return await self.dispatch.transfers.push(request, request.caller.principal)
+
     async def history(self, request: FetchHistory) -> HistoryView:
         conversation = self._hear(request.caller)
         origin = self._identity.origin(request.caller)
         session = self._targets.known(conversation, request.session)
         with self._parking():
             await self._targets.online(session, anyio.current_time() + self._limits.offline_grace)
-            page = await self._read(session, request, origin)
-        return HistoryView(target=session.head, pending=self._pending(session, origin), page=page)
+            page = await self._reading.history(session, self._link(session), request, origin)
+        return HistoryView(
+            target=session.head,
+            pending=self._pending(session, origin),
+            page=page,
+            capability=self._reading.capability_of(page.entries, origin),
+        )
 
     async def fetch(self, request: FetchBytes) -> Bytes:
-        session = self._directory.get(request.session)
-        link = self._link(session)
-        stream = next(self._streams)
-        buffer = self.dispatch.open_pull(link, stream)
-        try:
-            pulled = await self.dispatch.rpc.ask(
-                link,
-                Pull(
-                    session=session.info.id,
-                    stream=stream,
-                    source=request.source,
-                    offset=request.offset,
-                    length=request.length,
-                ),
-                Pulled,
-                self._limits.ask_seconds,
-            )
-        finally:
-            self.dispatch.close_pull(stream)
-        return Bytes(data=base64.b64encode(buffer).decode("ascii"), size=pulled.size)
+        return await self._reading.fetch(request, self._link(self._directory.get(request.session)))
 
     async def say(self, request: TypeInput) -> Done:
         session = self._directory.get(request.session)
@@ -427,7 +455,8 @@ class Broker:
 
     async def _begin(self, session: Session, operation: Operation) -> None:
         """Accept it: from here on it has an outcome."""
-        self.dispatch.execute(session, operation.origin)
+        if operation.kind != "transfer":
+            self.dispatch.execute(session, operation.origin)
         operation.waiters += 1  # its own answer, which takes over
         try:
             if session.requests:
@@ -437,6 +466,7 @@ class Broker:
                 self.dispatch.enqueue(session, operation)
         except BridgeError:
             session.seq -= 1
+            self.dispatch.transfers.forget(operation)
             if operation.key is not None:
                 self._ledger.keys.pop((operation.origin.id, operation.key), None)
                 with storing(Executed.NO):
@@ -461,8 +491,12 @@ class Broker:
             return self._ledger.get(stands.operation) or await self._recall(
                 stands.operation, origin, deadline
             )
-        if request.tunnel_request is not None:
-            first = self._ledger.same_request(origin.id, f"tunnel:{request.tunnel_request}:{print_}")
+        return self._same(print_, origin, request.tunnel_request)
+
+    def _same(self, print_: str, origin: Origin, tunnel_request: str | None) -> Operation | None:
+        """What an equal request began that was not answered yet, or that the tunnel sends once more."""
+        if tunnel_request is not None:
+            first = self._ledger.same_request(origin.id, f"tunnel:{tunnel_request}:{print_}")
             if first is not None:
                 self._came_again(origin)
                 return first
@@ -529,6 +563,8 @@ class Broker:
         if session_id is None or session_id not in self._directory.sessions:
             raise UnknownOperation
         session = self._directory.get(session_id)
+        if stored is not None and stored.kind == "transfer":
+            return await self._recall_transfer(stored, origin)
         self.dispatch.recalling.add(identifier)
         try:
             message = Recall(session=session.info.id, operation=identifier)
@@ -543,6 +579,15 @@ class Broker:
         operation = self._ledger.get(identifier)
         if operation is None:
             raise UnknownOperation
+        return operation
+
+    async def _recall_transfer(self, stored: StoredOperation, origin: Origin) -> Operation:
+        """The registry has it, not an agent.  :raises UnknownOperation: it is another's."""
+        if stored.origin != origin.id:
+            raise UnknownOperation
+        operation = self.dispatch.remember(stored, origin.principal)
+        await self.dispatch.transfers.recall(operation)
+        self._ledger.finish(operation)
         return operation
 
     def _as_stored(self, stored: StoredOperation, origin: Origin) -> Operation:
@@ -600,20 +645,24 @@ class Broker:
             target=operation.target,
             seq=operation.seq,
             results=operation.ordered_results,
+            files=operation.files(),
             error=operation.error,
             needs=operation.needs,
             queue=queue,
             joined=joined,
             again=joined and operation.delivered,
             entry=operation.entry,
-            companions=self._mailroom.companions(receipt, self._requests(session, origin)),
+            companions=self._reading.marked(
+                self._mailroom.companions(receipt, self._requests(session, origin)), origin, operation
+            ),
         )
 
     # -- what accompanies ------------------------------------------------------------------------
 
     def _companions(self, origin: Origin, session: Session) -> Companions:
         receipt = self._mailroom.open(origin.id, anyio.current_time())
-        return self._mailroom.companions(receipt, self._requests(session, origin))
+        found = self._mailroom.companions(receipt, self._requests(session, origin))
+        return self._reading.marked(found, origin, None)
 
     def _requests(self, session: Session, origin: Origin) -> list[Companion]:
         """The first model request that waits, for whoever executes here; shown until it is answered."""
@@ -634,53 +683,3 @@ class Broker:
             requests=len(session.requests),
             approvals=sum(1 for need in asking if need.kind == "approval"),
         )
-
-    # -- history ---------------------------------------------------------------------------------
-
-    async def _read(self, session: Session, request: FetchHistory, origin: Origin) -> History:
-        """One page; a wait ends early, empty, when something else than an entry needs the reader."""
-        message = ReadHistory(session=session.info.id, range=request.range, reader=origin.label)
-        seconds = self._limits.ask_seconds + request.range.wait
-        if not request.range.wait:
-            return await self.dispatch.rpc.ask(self._link(session), message, History, seconds)
-        page: History | None = None
-        failure: BridgeError | None = None
-
-        async def read(link: Link, done: Callable[[], None]) -> None:
-            nonlocal page, failure
-            try:
-                page = await self.dispatch.rpc.ask(link, message, History, seconds)
-            except BridgeError as error:
-                failure = error
-            done()
-
-        link = self._link(session)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(read, link, tasks.cancel_scope.cancel)
-            await session.attention()
-            tasks.cancel_scope.cancel()
-        if failure is not None:
-            raise failure
-        return page or History(session=session.info.id, cwd=session.info.cwd)
-
-    # -- bounds ----------------------------------------------------------------------------------
-
-    def _parking(self) -> "_Parked":
-        if self._parked >= self._limits.waiting_requests:
-            raise Overloaded("Too many requests wait in this broker.")
-        return _Parked(self)
-
-
-class _Parked:
-    """Counts a request that waits; cheaper than a generator on the way of each call."""
-
-    __slots__ = ("_broker",)
-
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-
-    def __enter__(self) -> None:
-        self._broker._parked += 1
-
-    def __exit__(self, *_: object) -> None:
-        self._broker._parked -= 1

@@ -198,14 +198,6 @@ class Mailroom:
                 results += isinstance(parcel.item, DeferredItem)
         return inputs, results
 
-    def discard(self, addressee: str, key: str) -> Parcel | None:
-        """Retention: drop whatever its stage."""
-        box = self._boxes.get(addressee)
-        parcel = box.get(key) if box else None
-        if parcel is not None:
-            self._remove(parcel)
-        return parcel
-
     def _offer(self, parcel: Parcel, receipt: ReceiptId) -> None:
         if parcel.stage is Stage.SENT:
             parcel.advance("unsent")
@@ -241,6 +233,7 @@ def deferred(operation: Operation) -> DeferredItem:
         status=operation.status,
         executed=operation.executed,
         results=operation.ordered_results,
+        files=operation.files(),
         error=operation.error,
     )
 

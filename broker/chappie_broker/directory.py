@@ -5,13 +5,14 @@ from dataclasses import dataclass, field
 from pathlib import PurePath, PureWindowsPath
 
 import anyio
+from pydantic import JsonValue
 
 from chappie_bridge.wire.errors import NoFreeSession, NoSession, SessionConflict, UnknownSession
 from chappie_bridge.wire.ids import ConversationId, DeviceId, InputId, OperationId, SessionId
 from chappie_bridge.wire.ports import Link
 from chappie_bridge.wire.requests import ListSessions
 from chappie_bridge.wire.session import SESSION, Presence
-from chappie_bridge.wire.values import Input, ModelRequest, SessionHead, SessionInfo, SessionRow
+from chappie_bridge.wire.values import Input, ModelRequest, Moving, SessionHead, SessionInfo, SessionRow
 
 from .clock import iso
 from .operations import Operation
@@ -67,14 +68,18 @@ class Session:
 class Directory:
     """Sessions in the order in which they were last registered; bindings by conversation."""
 
-    def __init__(self, make_queue: Callable[[], FairQueue[Operation]], stale_after: float) -> None:
-        self._make_queue = make_queue
+    def __init__(
+        self, make_queue: Callable[[], FairQueue[Operation]], stale_after: float, now: Callable[[], float]
+    ) -> None:
+        self._make_queue, self._now = make_queue, now
         self._stale_after = stale_after
         self.sessions: dict[SessionId, Session] = {}
         self._bindings: dict[ConversationId, SessionId] = {}
         self._heard: dict[ConversationId, float] = {}
         self._online: dict[SessionId, Session] = {}
         self._by_link: dict[Link, dict[SessionId, Session]] = {}
+        self.moving: Callable[[SessionId], tuple[Moving, ...]] = lambda _: ()
+        """What is transferred from or to a session now."""
 
     # -- sessions --------------------------------------------------------------------------------
 
@@ -187,12 +192,16 @@ class Directory:
 
     def none_free(self) -> NoFreeSession | NoSession:
         """The error that says why `free` found nothing."""
-        rows = [self.row(session) for session in self.online]
-        if not rows:
+        online = list(self.online)
+        if not online:
             return NoSession()
+        infos = [session.info for session in online[:20]]
+        shown: list[JsonValue] = [
+            {"id": info.id, "agent": info.agent, "device": info.device, "cwd": info.cwd} for info in infos
+        ]
         return NoFreeSession(
             hint="Call `init` with one of these `sessionId`s to share it, or start another agent.",
-            data={"sessions": [row.model_dump(mode="json", exclude_none=True) for row in rows[:20]]},
+            data={"sessions": shown},
         )
 
     # -- listing ---------------------------------------------------------------------------------
@@ -209,10 +218,11 @@ class Directory:
             cwd=info.cwd,
             status=status,
             binding_count=len(session.bound),
-            last_seen=iso(session.last_seen),
+            last_seen=iso(self._now() if session.online else session.last_seen),
             model=info.model,
             name=info.name,
             parent=info.parent,
+            transfers=self.moving(info.id),
         )
 
     def find(self, query: ListSessions) -> tuple[list[Session], bool]:

@@ -3,6 +3,7 @@
 Everything here happens in one step of the loop; what takes time (store, timers) is handed to `later`.
 """
 
+import itertools
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
@@ -14,6 +15,7 @@ import anyio
 
 from chappie_bridge.wire.batch import Status
 from chappie_bridge.wire.errors import BridgeError, Cancelled, Executed, Interrupted, Lost
+from chappie_bridge.wire.files import SinkFailed, Written
 from chappie_bridge.wire.ids import Mint, OperationId, SessionId
 from chappie_bridge.wire.messages import (
     Asking,
@@ -40,8 +42,10 @@ from chappie_bridge.wire.values import InputItem, Origin, SessionHead, ToolResul
 from .audit import Audit
 from .deliveries import Mailroom, Parcel, deferred, input_key, result_key
 from .directory import Directory, Session
+from .download import Bounds
+from .feeds import Streams
 from .limits import Limits
-from .operations import Ledger, Operation
+from .operations import Ledger, Operation, stored_row
 from .queue import FairQueue
 from .rpc import Correspondence
 from .store.port import Store
@@ -49,6 +53,7 @@ from .store.rows import Delivery, DeliveryId
 from .store.rows import Operation as OperationStored
 from .store.rows import Session as SessionStored
 from .storing import storing
+from .transfers import Transfers
 
 log = logging.getLogger("chappie.broker")
 
@@ -69,9 +74,11 @@ class Dispatch:
         later: Callable[[Callable[[], Awaitable[None]]], None],
         start: Callable[..., object],
         mint: Mint,
+        bounds: Bounds,
     ) -> None:
+        """`bounds` are of what is downloaded."""
         self.limits = limits
-        self.directory = Directory(self._make_queue, limits.stale_after)
+        self.directory = Directory(self._make_queue, limits.stale_after, now)
         self.ledger = Ledger(limits.keep_in_memory, limits.keep_in_memory_bytes)
         self.mailroom = Mailroom(mint, limits)
         self.rpc = Correspondence()
@@ -81,7 +88,19 @@ class Dispatch:
         self.recalling: set[OperationId] = set()
         self._store, self._audit, self._now, self._later, self._start = store, audit, now, later, start
         self._orphans: OrderedDict[OperationId, dict[int, ToolResult]] = OrderedDict()
-        self._pulls: dict[int, tuple[Link, bytearray]] = {}
+        self.streams = Streams(partial(next, itertools.count(1)))
+        self.transfers = Transfers(
+            self.directory,
+            self.rpc,
+            self.streams,
+            store,
+            bounds=bounds,
+            news=self.news,
+            later=later,
+            start=start,
+            ended=self._transferred,
+            now=now,
+        )
         self._news = anyio.Event()
         self._handlers: dict[type[Message], Callable[[Link, Any], None]] = {
             Register: self._register,
@@ -93,6 +112,8 @@ class Dispatch:
             InputOffered: self._input,
             RequestOpened: self._request_opened,
             RequestEnded: self._request_ended,
+            Written: self.transfers.written,
+            SinkFailed: self.transfers.failed,
         }
 
     def _make_queue(self) -> FairQueue[Operation]:
@@ -116,17 +137,20 @@ class Dispatch:
             session.advance("link_back")
             session.last_seen = self._now()
             self.pump(session)
+        self.transfers.lost(link)
         self._tell_news()
 
     def link_down(self, link: Link) -> None:
         for session in self.directory.of_link(link):
             session.advance("link_lost")
             session.last_seen = self._now()
+        self.transfers.lost(link)
         self._tell_news()
 
     def link_gone(self, link: Link) -> None:
         for session in self.directory.of_link(link):
             self._end(session, "lease_expired")
+        self.transfers.lost(link)
         self.rpc.gone(link)
 
     def received(self, link: Link, message: Message) -> None:
@@ -144,18 +168,7 @@ class Dispatch:
                 link.send(Failed(request=message.request, failure=error.failure()))
 
     def received_chunk(self, link: Link, stream: int, offset: int, data: bytes) -> None:
-        pull = self._pulls.get(stream)
-        if pull is not None and pull[0] is link:
-            pull[1].extend(data)
-
-    def open_pull(self, link: Link, stream: int) -> bytearray:
-        """Where the chunks of a stream gather; bounded by what the pull asked for."""
-        buffer = bytearray()
-        self._pulls[stream] = (link, buffer)
-        return buffer
-
-    def close_pull(self, stream: int) -> None:
-        self._pulls.pop(stream, None)
+        self.streams.received(link, stream, offset, data)
 
     # -- sessions --------------------------------------------------------------------------------
 
@@ -266,6 +279,10 @@ class Dispatch:
             if session.requests:
                 self.refuse(operation)
                 continue
+            if operation.kind == "transfer":
+                self._audit.dispatched(operation)
+                self.transfers.begin(operation)
+                continue
             if operation.stored_as_queued:
                 session.running = operation
                 self._later(partial(self._commit_and_send, session, operation))
@@ -333,6 +350,8 @@ class Dispatch:
         if operation.status is Status.QUEUED:
             session.queue.remove(operation.origin.id, operation)
             self._finish(operation, "cancel", error=Cancelled("Cancelled before it ran."))
+        elif operation.kind == "transfer":
+            self.transfers.cancel(operation)
         elif operation.open:
             operation.advance("cancel", self._now())
             if session.link is not None:
@@ -408,7 +427,16 @@ class Dispatch:
             operation.executed = Executed.YES if operation.results else error.executed
         self._settle_outcome(operation)
 
+    def _transferred(
+        self, operation: Operation, event: str, executed: Executed, error: BridgeError | None
+    ) -> None:
+        if operation.advance(event, self._now()):
+            operation.executed = executed
+            operation.error = None if error is None else error.failure()
+            self._settle_outcome(operation)
+
     def _settle_outcome(self, operation: Operation) -> None:
+        self.transfers.forget(operation)
         self.ledger.finish(operation)
         self._audit.ended(operation)
         parcel = self.post_outcome(operation) if operation.waiters == 0 else None
@@ -568,20 +596,3 @@ class Dispatch:
         stored, at = [DeliveryId(parcel.key) for parcel in parcels if parcel.stored], self._now()
         if stored:
             self._later(lambda: self._store.settle(stored, at))
-
-
-def stored_row(operation: Operation) -> OperationStored:
-    """As the registry keeps it."""
-    return OperationStored(
-        id=operation.id,
-        kind=operation.kind,
-        origin_kind=operation.origin.kind,
-        origin=operation.origin.id,
-        session=operation.target.session,
-        cwd=operation.target.cwd,
-        status=operation.status,
-        executed=operation.executed,
-        key=operation.key,
-        created_at=operation.accepted,
-        finished_at=operation.finished,
-    )

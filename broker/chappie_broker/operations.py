@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -13,9 +13,10 @@ from chappie_bridge.wire.batch import BATCH, OPEN, Status
 from chappie_bridge.wire.errors import Executed, Failure, Lost
 from chappie_bridge.wire.ids import EntryId, OperationId
 from chappie_bridge.wire.messages import PostChat, RunBatch
-from chappie_bridge.wire.requests import Submit
-from chappie_bridge.wire.values import Need, Origin, SessionHead, ToolResult
+from chappie_bridge.wire.requests import Submit, Transfer
+from chappie_bridge.wire.values import FileReport, Need, Origin, SessionHead, ToolResult
 
+from .store.rows import Operation as OperationStored
 from .store.rows import RequestKey
 
 Kind = Literal["batch", "chat", "transfer"]
@@ -38,6 +39,8 @@ class Operation:
     status: Status = Status.QUEUED
     executed: Executed = Executed.NO
     results: dict[int, ToolResult] = field(default_factory=dict)
+    files: Callable[[], tuple[FileReport, ...]] = tuple
+    """How each file of a transfer stands now."""
     error: Failure | None = None
     needs: tuple[Need, ...] = ()
     entry: EntryId | None = None
@@ -189,3 +192,28 @@ def fingerprint(request: Submit) -> str:
     calls = [[call.name, call.arguments] for call in request.calls or ()]
     text = json.dumps(["call", request.session, calls], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def transfer_fingerprint(request: Transfer) -> str:
+    """Of what is moved where.  The address of a download is not part of it: it changes, its file does not."""
+    files = [each.file_id for each in request.attachments or ()]
+    parts = {"session", "paths", "uploads", "source", "sink", "overwrite"}
+    text = json.dumps(["transfer", request.model_dump(mode="json", include=parts), files], sort_keys=True)
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def stored_row(operation: Operation) -> OperationStored:
+    """As the registry keeps it."""
+    return OperationStored(
+        id=operation.id,
+        kind=operation.kind,
+        origin_kind=operation.origin.kind,
+        origin=operation.origin.id,
+        session=operation.target.session,
+        cwd=operation.target.cwd,
+        status=operation.status,
+        executed=operation.executed,
+        key=operation.key,
+        created_at=operation.accepted,
+        finished_at=operation.finished,
+    )

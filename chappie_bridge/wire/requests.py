@@ -144,6 +144,7 @@ class Transfer(CallerRequest):
     sink: RemotePaths | None = None
     overwrite: bool = False
     limit: int | None = Field(None, ge=0)
+    tunnel_request: str | None = None
     wait: float = Field(40, ge=0, le=50)
 
 
@@ -168,10 +169,7 @@ class Pushed(Request):
 
 
 class OperationView(Request):
-    """An operation as its caller sees it now.  `results` are all there once `status` is final.
-
-    `capability` is part of the address under which files and images named here can be read for 24 h.
-    """
+    """An operation as its caller sees it now.  `results` are all there once `status` is final."""
 
     type: Literal["operation_view"] = "operation_view"
     operation: OperationId
@@ -182,7 +180,6 @@ class OperationView(Request):
     seq: int
     results: tuple[ToolResult, ...] = ()
     files: tuple[FileReport, ...] = ()
-    capability: str | None = None
     error: Failure | None = None
     needs: tuple[Need, ...] = ()
     queue: QueuePlace | None = None

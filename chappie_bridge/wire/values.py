@@ -299,8 +299,12 @@ Companion = Annotated[InputItem | DeferredItem | RequestItem, Field(discriminato
 
 
 class Companions(Value):
-    """At most 8, oldest first; `more` are still waiting.  `receipt` names this offer to the gate."""
+    """At most 8, oldest first; `more` are still waiting.  `receipt` names this offer to the gate.
+
+    `capability` is part of the address under which files and images, of the reply that these accompany and
+    their own, can be read for 24 h; null when there are none."""
 
     receipt: ReceiptId | None = None
+    capability: str | None = None
     items: tuple[Companion, ...] = ()
     more: int = 0

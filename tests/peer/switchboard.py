@@ -18,11 +18,14 @@ from chappie_bridge.wire.requests import (
     ListTools,
     OpenSession,
     OperationView,
+    Push,
+    Pushed,
     SessionList,
     SessionOpened,
     StatusReport,
     Submit,
     ToolList,
+    Transfer,
     TypeInput,
     Unbind,
     Unbound,
@@ -56,6 +59,12 @@ class ScriptedSwitchboard:
         return await self._answer(request)  # type: ignore[no-any-return]
 
     async def chat(self, request: Chat) -> OperationView:
+        return await self._answer(request)  # type: ignore[no-any-return]
+
+    async def transfer(self, request: Transfer) -> OperationView:
+        return await self._answer(request)  # type: ignore[no-any-return]
+
+    async def push(self, request: Push) -> Pushed:
         return await self._answer(request)  # type: ignore[no-any-return]
 
     async def history(self, request: FetchHistory) -> HistoryView:

@@ -25,6 +25,7 @@ from .rows import (
     OriginKind,
     RequestKey,
     Session,
+    Transfer,
 )
 
 
@@ -196,6 +197,12 @@ class Store(Protocol):
         """Note the end, where the operation was saved, and save the delivery of its output with it.
         A later word (a result after `interrupted`) replaces an earlier one."""
         ...
+
+    async def save_transfer(self, transfer: Transfer) -> None:
+        """Add what there is to know of a saved operation's files, or change how they stand."""
+        ...
+
+    async def transfer(self, operation: OperationId) -> Transfer | None: ...
 
     async def accept_key(self, key: RequestKey, operation: Operation) -> RequestKey:
         """The row that stands for (origin, key): `key` itself, saved together with `operation`, or an

@@ -91,6 +91,15 @@ SET status = excluded.status, executed = excluded.executed, finished_at = exclud
 -- Note the end of an operation.
 UPDATE operation SET status = :status, executed = :executed, finished_at = :at WHERE id = :id;
 
+-- name: save_transfer
+-- Add a transfer, or change how its files stand.
+INSERT INTO transfer (operation, request, files) VALUES (:operation, :request, :files)
+ON CONFLICT (operation) DO UPDATE SET files = excluded.files;
+
+-- name: transfer
+-- What a transfer moves.
+SELECT operation, request, files FROM transfer WHERE operation = :operation;
+
 -- name: live_keys
 -- The keys that have not expired.
 SELECT origin, key, fingerprint, operation, accepted_at, expires_at

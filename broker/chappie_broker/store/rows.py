@@ -89,6 +89,16 @@ class Operation:
 
 
 @dataclass(frozen=True, slots=True)
+class Transfer:
+    """What a transfer was asked to do, and how its files stand.  Both are JSON text; no address that a
+    client gave for a download is in there."""
+
+    operation: OperationId
+    request: str
+    files: str
+
+
+@dataclass(frozen=True, slots=True)
 class RequestKey:
     """A caller's `key`: the one request, by fingerprint, that it stands for until `expires_at`."""
 

@@ -21,6 +21,7 @@ TABLES = {
     "conversation": rows.Conversation,
     "binding": rows.Binding,
     "operation": rows.Operation,
+    "transfer": rows.Transfer,
     "request_key": rows.RequestKey,
     "delivery": rows.Delivery,
     "audit": rows.AuditLine,

@@ -32,11 +32,14 @@ from chappie_bridge.wire.requests import (
     ListTools,
     OpenSession,
     OperationView,
+    Push,
+    Pushed,
     SessionList,
     SessionOpened,
     StatusReport,
     Submit,
     ToolList,
+    Transfer,
     TypeInput,
     Unbind,
     Unbound,
@@ -131,6 +134,13 @@ class Scripted:
     async def chat(self, request: Chat) -> OperationView:
         default = view(kind="chat", results=(), entry=EntryId("e_9"))
         return cast("OperationView", await self._play("chat", request, default))
+
+    async def transfer(self, request: Transfer) -> OperationView:
+        default = view(kind="transfer", results=())
+        return cast("OperationView", await self._play("transfer", request, default))
+
+    async def push(self, request: Push) -> Pushed:
+        raise AssertionError("the face never pushes bytes")
 
     async def history(self, request: FetchHistory) -> HistoryView:
         page = History(session=SESSION, cwd=HEAD.cwd)

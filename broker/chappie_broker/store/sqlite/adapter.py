@@ -31,6 +31,7 @@ from chappie_broker.store.rows import (
     OriginKind,
     RequestKey,
     Session,
+    Transfer,
 )
 
 from .database import DEFAULTS, Database, Options, columns, open_connection
@@ -134,6 +135,12 @@ class _SqliteMethods(ABC, Store):
                 database.run("save_delivery", **columns(delivery))
 
         await self._write(work)
+
+    async def save_transfer(self, transfer: Transfer) -> None:
+        await self._write(lambda database: database.run("save_transfer", **columns(transfer)))
+
+    async def transfer(self, operation: OperationId) -> Transfer | None:
+        return await self._read(lambda database: database.row(Transfer, "transfer", operation=operation))
 
     async def accept_key(self, key: RequestKey, operation: Operation) -> RequestKey:
         def work(database: Database) -> RequestKey | None:

@@ -65,6 +65,14 @@ CREATE TABLE operation (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX operation_end ON operation (finished_at, created_at);
 
+-- What a transfer moves; there from before its first byte, so that another life of the broker goes on.
+CREATE TABLE transfer (
+    operation TEXT NOT NULL PRIMARY KEY             -- whose; gone with it
+        REFERENCES operation ON DELETE CASCADE,
+    request   TEXT NOT NULL,                        -- JSON; without the addresses of downloads
+    files     TEXT NOT NULL                         -- JSON: how each file stands
+) STRICT, WITHOUT ROWID;
+
 -- What a caller's key stands for.
 CREATE TABLE request_key (
     origin      TEXT NOT NULL, -- whose key: the id of a conversation, session or shell
