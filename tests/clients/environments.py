@@ -95,7 +95,6 @@ def _install_pypi(place: Path, versions: Mapping[str, str]) -> None:
 
 
 def _install(argv: list[str], process_environment: Mapping[str, str]) -> None:
-    print("installing", *argv[-2:], file=sys.stderr)
     try:
         done = subprocess.run(
             argv,
