@@ -6,13 +6,20 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 
+from .store.port import StoreBusy, StoreFull
+
 log = logging.getLogger("chappie.broker")
 
 Write = Callable[[], Awaitable[object]]
 
 
+PAUSE = 1.0
+"""Seconds until the next attempt while the registry is full or held by somebody else."""
+
+
 class Writer:
-    """A failure of one write is logged and does not stop the next; above `limit` the oldest is dropped."""
+    """While the registry takes nothing for now, everything waits in its order; any other failure is logged
+    and does not stop the next write.  Above `limit` the oldest is dropped."""
 
     def __init__(self, limit: int = 100_000) -> None:
         self._limit = limit
@@ -29,14 +36,25 @@ class Writer:
     async def run(self) -> None:
         while True:
             await self._some.wait()
-            await self.drain()
+            if not await self._write_all(patient=True):
+                await anyio.sleep(PAUSE)
 
     async def drain(self) -> None:
+        """One attempt at each, for the end of the process."""
+        await self._write_all(patient=False)
+
+    async def _write_all(self, *, patient: bool) -> bool:
+        """False: the registry takes nothing for now."""
         while self._writes:
             write = self._writes[0]
             try:
                 await write()
+            except (StoreFull, StoreBusy) as error:
+                log.error("the registry cannot be written: %s", error)
+                if patient:
+                    return False
             except Exception:
                 log.exception("a write to the registry failed")
             self._writes.popleft()  # only now: what was cancelled half-way is written on the way out
         self._some = anyio.Event()
+        return True
