@@ -9,6 +9,7 @@ import sys
 import time
 from contextlib import asynccontextmanager
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from chappie_agents.hosts.model.endpoint import Endpoint
+    from chappie_agents.hosts.model.install import Plan
+    from chappie_agents.hosts.model.session import ProgramSession
     from chappie_broker.state import StateDirectory
 
     from chappie_bridge.config import Loaded
@@ -52,6 +55,7 @@ async def _serve(loaded: Loaded, state: StateDirectory, port: int, as_json: bool
     from chappie_agents.attendant import AgentHost
     from chappie_agents.dial import Dial
     from chappie_agents.hosts.model.endpoint import Endpoint
+    from chappie_agents.hosts.model.extensions import Extensions
     from chappie_agents.hosts.model.habits import Plain
     from chappie_agents.hosts.model.house import House
     from chappie_agents.hosts.model.session import Settings
@@ -62,12 +66,17 @@ async def _serve(loaded: Loaded, state: StateDirectory, port: int, as_json: bool
 
     mint = Mint()
     host = AgentHost()
+    wakers: list[Extensions] = []  # the house comes first
+
+    async def wake(session: ProgramSession, text: str) -> bool:
+        return await wakers[0].wake(session, text)
+
     house = House(
         host,
         state.path / "programs",
         device=platform.node() or "device",
         settings=Settings(),
-        habits=lambda house, info, program: Plain(program, None),
+        habits=lambda house, info, program: Plain(program, wake),
         now=time.time,
         mint=mint,
     )
@@ -80,7 +89,8 @@ async def _serve(loaded: Loaded, state: StateDirectory, port: int, as_json: bool
         name=platform.node() or "device",
         version=version("chappie-bridge"),
     )
-    endpoint = Endpoint(house, state.secret("model-key"), now=time.time)
+    wakers.append(Extensions(house))
+    endpoint = Endpoint(house, state.secret("model-key"), now=time.time, extensions=wakers[0])
     with house.held():
         async with anyio.create_task_group() as tasks:
             with anyio.CancelScope() as life:
@@ -103,6 +113,49 @@ def _announce(state: StateDirectory, port: int, as_json: bool) -> None:
     else:
         click.echo(f"ready\n\n  model    {url}\n  key      {state.path / 'model-key'}")
     sys.stdout.flush()
+
+
+@model.command()
+@click.argument("program", type=click.Choice(["pi", "codex", "opencode", "claude", "qwen"]))
+@click.option("--write", is_flag=True, help="Write the files; what was there is kept beside them.")
+@click.option("--port", type=click.IntRange(1, 65535), default=PORT, help="Where `model` listens.")
+@click.option("--home", metavar="DIR", type=click.Path(file_okay=False, path_type=Path), hidden=True)
+@settings()
+@as_json
+def install(loaded: Loaded, as_json: bool, program: str, write: bool, port: int, home: Path | None) -> None:
+    """Print, or with --write write, what PROGRAM needs to use the model `chappie`."""
+    from chappie_agents.hosts.model import install
+    from chappie_broker.state import StateDirectory
+
+    from . import output
+
+    state = StateDirectory.visit(loaded.settings.state_directory)
+    key = state.secret("model-key")
+    plan = install.plan(program, f"http://127.0.0.1:{port}", key, home or Path.home())
+    backups = install.write(plan.changes) if write else []
+    if as_json:
+        output.document(
+            {
+                "program": program,
+                "written": write,
+                "files": {str(change.path): change.text for change in plan.changes},
+                "backups": [str(path) for path in backups],
+                "start": plan.start,
+            }
+        )
+        return
+    _show(plan, write)
+    for path in backups:
+        click.echo(f"kept as it was: {path}", err=True)
+    click.echo(f"start it with: {plan.start}", err=True)
+
+
+def _show(plan: Plan, written: bool) -> None:
+    for change in plan.changes:
+        if written:
+            click.echo(f"{'written' if change.needed else 'as it should be'}: {change.path}")
+        else:
+            click.echo(f"# {change.path}\n{change.text}")
 
 
 @asynccontextmanager

@@ -17,7 +17,7 @@ from pydantic import JsonValue
 from chappie_agents.hosts.model.hold import Hold
 from chappie_agents.hosts.model.house import House
 from chappie_bridge.codec.events import BODY_KEEP_ALIVE, encode, status
-from chappie_bridge.codec.loose import lower
+from chappie_bridge.codec.loose import lower, record
 from chappie_bridge.codec.protocols import CODECS, Codec, Stream, api_at
 from chappie_bridge.codec.side import local_answer
 from chappie_bridge.codec.turn import Answer, Api, Turn
@@ -129,14 +129,29 @@ class Endpoint:
             body = await _body(headers, receive)
             await _whole(send, 200, encode({"input_tokens": max(1, len(body) // 4)}))
         elif path.startswith("/chappie/") and self._extensions is not None:
-            asked = await _read(headers, receive)
-            told = await self._extensions(path.removeprefix("/chappie/"), headers, asked)
-            await _whole(send, 200, json.dumps(told).encode())
+            await self._extend(path.removeprefix("/chappie/"), headers, receive, send)
         elif (api := api_at(path)) is not None:
             reply = await self._open(api, headers, receive)
             await _answer(reply, receive, send)
         else:
             raise BadArguments(f"There is no {path[:64]} here.")
+
+    async def _extend(self, what: str, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
+        """An extension of ours waits; nothing waits for it once it left."""
+        asked = _json(await _body(headers, receive))
+        told: JsonValue = None
+        async with anyio.create_task_group() as tasks:
+
+            async def watch() -> None:
+                while (await receive())["type"] != "http.disconnect":
+                    pass
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(watch)
+            if self._extensions is not None:
+                told = await self._extensions(what, headers, asked)
+            tasks.cancel_scope.cancel()
+        await _whole(send, 200, encode(record(told)))
 
     async def _open(self, api: Api, headers: Mapping[str, str], receive: Receive) -> _Reply:
         """Hand a request to its session.  Nothing of it stays here."""
@@ -280,10 +295,6 @@ async def _body(headers: Mapping[str, str], receive: Receive) -> bytes:
             raise TooLarge
         if not event.get("more_body", False):
             return b"".join(parts)
-
-
-async def _read(headers: Mapping[str, str], receive: Receive) -> JsonValue:
-    return _json(await _body(headers, receive))
 
 
 async def _decoded(codec: Codec, headers: Mapping[str, str], body: bytes) -> Turn:

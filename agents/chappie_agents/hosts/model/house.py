@@ -106,6 +106,10 @@ class House:
             if not session.busy and self._now() - session.seen >= self._lease:
                 self.end(session)
 
+    def heard(self, session: ProgramSession) -> None:
+        """Its program is there, though it asks nothing."""
+        session.seen = self._now()
+
     def end(self, session: ProgramSession) -> None:
         """The program is gone, or has selected another model."""
         session.leave()

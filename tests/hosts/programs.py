@@ -1,0 +1,216 @@
+"""The agent programs, driven as a person would: prompt, steer, abort, compact, leave and come back."""
+
+import json
+import subprocess
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import anyio
+from anyio.abc import Process
+from anyio.streams.buffered import BufferedByteReceiveStream
+
+from tests.clients.conftest import had
+from tests.clients.environments import environment, node_environment
+from tests.hosts.rig import SECONDS, Bridge, clean_environment
+
+LINE = 64 * 1024 * 1024
+
+
+class Call:
+    """A tool call in this program's terms."""
+
+    def __init__(self, name: str, arguments: dict[str, Any]) -> None:
+        self.as_json = {"name": name, "arguments": arguments}
+
+
+class Driver:
+    """One program in one home directory."""
+
+    name: ClassVar[str]
+    shell: ClassVar[str]
+
+    def __init__(self, bridge: Bridge, home: Path) -> None:
+        self.bridge, self.home = bridge, home
+        self.home.mkdir()
+        self.place = had(partial(environment, "npm", self.name))
+        bridge.install(self.name, home)
+        self.events: list[dict[str, Any]] = []
+        self._process: Process | None = None
+        self._scope = anyio.CancelScope()
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        path = had(node_environment)["PATH"]
+        return clean_environment(HOME=str(self.home), PATH=path, XDG_CONFIG_HOME=str(self.home / ".config"))
+
+    def argv(self, *, resume: bool) -> list[str]:
+        raise NotImplementedError
+
+    async def start(self, tasks: anyio.abc.TaskGroup, *, resume: bool = False) -> None:
+        self._process = await anyio.open_process(
+            self.argv(resume=resume),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=self.environment,
+            cwd=self.bridge.work,
+        )
+        tasks.start_soon(self._listen, self._process)
+        await self.ready(resume=resume)
+
+    async def ready(self, *, resume: bool) -> None: ...
+
+    async def _listen(self, process: Process) -> None:
+        assert process.stdout is not None
+        stream = BufferedByteReceiveStream(process.stdout)
+        with suppress(anyio.EndOfStream, anyio.IncompleteRead, anyio.ClosedResourceError):
+            while True:
+                line = await stream.receive_until(b"\n", LINE)
+                with suppress(ValueError):
+                    self.events.append(json.loads(line))
+
+    async def send(self, message: Mapping[str, Any]) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        await self._process.stdin.send(json.dumps(message).encode() + b"\n")
+
+    async def event(self, **wanted: Any) -> dict[str, Any]:
+        """The first event with these values, now or later."""
+        with anyio.fail_after(SECONDS):
+            while True:
+                for event in self.events:
+                    if all(event.get(name) == value for name, value in wanted.items()):
+                        return event
+                await anyio.sleep(0.02)
+
+    async def stop(self) -> None:
+        """As when the person closes it."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        with anyio.CancelScope(shield=True):
+            if process.stdin is not None:
+                await process.stdin.aclose()
+            with anyio.move_on_after(5):
+                await process.wait()
+            if process.returncode is None:
+                process.terminate()
+                with anyio.move_on_after(5):
+                    await process.wait()
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+            await process.aclose()
+
+    async def prompt(self, text: str) -> None:
+        raise NotImplementedError
+
+    async def steer(self, text: str) -> None:
+        """Typed while tools run."""
+        raise NotImplementedError
+
+    async def abort(self) -> None:
+        raise NotImplementedError
+
+    async def compact(self) -> None:
+        raise NotImplementedError
+
+    def sh(self, command: str) -> Call:
+        raise NotImplementedError
+
+    def image(self, path: str) -> Call:
+        raise NotImplementedError
+
+
+class Pi(Driver):
+    name, shell = "pi", "bash"
+
+    def __init__(self, bridge: Bridge, home: Path) -> None:
+        super().__init__(bridge, home)
+        settings = home / ".pi" / "agent" / "settings.json"
+        chosen = json.loads(settings.read_text(encoding="utf-8"))
+        chosen["compaction"] = {"keepRecentTokens": 100}  # else a short session is not worth it
+        settings.write_text(json.dumps(chosen), encoding="utf-8")
+
+    def argv(self, *, resume: bool) -> list[str]:
+        program = str(self.place / "node_modules/.bin/pi")
+        argv = [program, "--offline", "--mode", "rpc", "--model", "chappie/chappie"]
+        return [*argv, "-c"] if resume else argv
+
+    async def prompt(self, text: str) -> None:
+        await self.send({"type": "prompt", "message": text})
+
+    async def steer(self, text: str) -> None:
+        await self.send({"type": "steer", "message": text})
+
+    async def abort(self) -> None:
+        await self.send({"type": "abort"})
+
+    async def compact(self) -> None:
+        await self.send({"type": "compact"})
+
+    def sh(self, command: str) -> Call:
+        return Call("bash", {"command": command})
+
+    def image(self, path: str) -> Call:
+        return Call("read", {"path": path})
+
+
+class Codex(Driver):
+    name, shell = "codex", "exec_command"
+
+    def __init__(self, bridge: Bridge, home: Path) -> None:
+        super().__init__(bridge, home)
+        base = home / ".codex"
+        (base / "chappie.config.toml").rename(base / "config.toml")  # an app server takes no profile
+        self._number = 0
+        self._thread = ""
+
+    def argv(self, *, resume: bool) -> list[str]:
+        return [str(self.place / "node_modules/.bin/codex"), "app-server"]
+
+    async def ready(self, *, resume: bool) -> None:
+        await self._request("initialize", {"clientInfo": {"name": "tests", "version": "1"}})
+        await self.send({"jsonrpc": "2.0", "method": "initialized"})
+        rules = {"approvalPolicy": "never", "sandbox": "danger-full-access", "cwd": str(self.bridge.work)}
+        if resume:
+            await self._request("thread/resume", {"threadId": self._thread, **rules})
+        else:
+            started = await self._request("thread/start", rules)
+            self._thread = started["thread"]["id"]
+
+    async def _request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        self._number += 1
+        message = {"jsonrpc": "2.0", "id": self._number, "method": method, "params": params}
+        await self.send(message)
+        reply = await self.event(id=self._number)
+        assert "result" in reply, reply
+        result: dict[str, Any] = reply["result"]
+        return result
+
+    def _input(self, text: str) -> dict[str, Any]:
+        return {"threadId": self._thread, "input": [{"type": "text", "text": text}]}
+
+    async def prompt(self, text: str) -> None:
+        self._turn = (await self._request("turn/start", self._input(text)))["turn"]["id"]
+
+    async def steer(self, text: str) -> None:
+        await self._request("turn/steer", {**self._input(text), "expectedTurnId": self._turn})
+
+    async def abort(self) -> None:
+        await self._request("turn/interrupt", {"threadId": self._thread, "turnId": self._turn})
+
+    async def compact(self) -> None:
+        await self._request("thread/compact/start", {"threadId": self._thread})
+
+    def sh(self, command: str) -> Call:
+        return Call("exec_command", {"cmd": command, "yield_time_ms": 30_000})
+
+    def image(self, path: str) -> Call:
+        return Call("view_image", {"path": path})
+
+
+DRIVERS: dict[str, type[Driver]] = {"pi": Pi, "codex": Codex}
