@@ -3,7 +3,7 @@
 import json
 import shutil
 import stat
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -43,11 +43,13 @@ class Finding:
     todo: str = ""
 
 
-async def examine(loaded: Loaded, reach: Reach) -> AsyncIterator[Finding]:
-    """One finding after another.  `reach` opens the broker of a state directory; raises BridgeError."""
+async def examine(loaded: Loaded, policy: str, reach: Reach) -> AsyncGenerator[Finding]:
+    """One finding after another.  `policy` is an agent's, in words; `reach` opens the broker of a state
+    directory and raises BridgeError."""
     settings = loaded.settings
     yield Finding("configuration", "ok", f"read from {loaded.file}" if loaded.file else "all defaults")
     yield _auth(loaded)
+    yield Finding("policy", "ok", policy.replace("\n", "; "))
     try:
         state = StateDirectory.visit(settings.state_directory)
         yield _modes(state)

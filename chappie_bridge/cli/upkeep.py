@@ -37,6 +37,7 @@ def doctor(loaded: Loaded, as_json: bool, move_aside: bool, restore: Path | None
     from chappie_bridge.doctor import examine, move_registry_aside, restore_registry
 
     from . import output
+    from .agent import policy
     from .reach import reached
 
     state = loaded.settings.state_directory
@@ -46,7 +47,7 @@ def doctor(loaded: Loaded, as_json: bool, move_aside: bool, restore: Path | None
 
     async def look() -> list[Finding]:
         findings: list[Finding] = []
-        async for finding in examine(loaded, reached):
+        async for finding in examine(loaded, policy(loaded.settings).describe(), reached):
             findings.append(finding)
             if not as_json:
                 _show(finding)

@@ -59,6 +59,7 @@ class Home:
     @contextmanager
     def started(self, *arguments: str) -> Iterator["Process"]:
         """A command that goes on; it is killed with all it started when nobody stopped it before."""
+        before = self.processes()
         errors = (self.root / f"stderr-{time.monotonic_ns()}").open("w+", encoding="utf-8")
         with errors:
             process = subprocess.Popen(
@@ -79,7 +80,7 @@ class Home:
                 process.wait()
                 assert process.stdout is not None
                 process.stdout.close()
-                for pid in self.processes():
+                for pid in set(self.processes()).difference(before):
                     os.kill(pid, signal.SIGKILL)
 
     @contextmanager

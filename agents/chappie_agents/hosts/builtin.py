@@ -36,7 +36,7 @@ MAX_SKILLS = 100
 SKILL_BYTES = 64 * 1024
 """Bytes of a skill's file that are looked at for its name and description."""
 
-_SESSION = re.compile(r"s_[a-z2-7]{16}")
+_SESSION = re.compile(r"s_[0-9a-z]{16,64}")
 _FIELD = re.compile(r"(name|description):[ \t]*(.*)")
 
 
