@@ -120,7 +120,106 @@ CASES = {
 }
 """B: a public report of the fault elsewhere.  S: a published vulnerability, or its kind."""
 
-CONTRACT: dict[str, tuple[str, ...]] = {}
+CONTRACT: dict[str, tuple[str, ...]] = {
+    "a client of either era runs a tool on a real bridge": (
+        "story/test_up.py::test_a_client_of_either_era_runs_a_tool",
+        "story/test_mcp.py::test_it_joins_the_running_broker",
+    ),
+    "the target is named, or the default, and never drifts": (
+        "broker/test_broker.py::test_an_explicit_session_selects_one_operation_and_changes_nothing",
+        "broker/test_broker.py::test_an_offline_default_is_never_replaced",
+        "broker/test_broker.py::test_an_unknown_session_is_an_error_not_a_default",
+    ),
+    "two new conversations never get the same session": (
+        "broker/test_broker.py::test_two_new_conversations_at_the_same_moment_get_different_sessions",
+    ),
+    "bindings and sessions survive the kill of either side": (
+        "story/test_up.py::test_a_kill_costs_no_binding",
+        "broker/test_broker.py::test_bindings_are_the_same_after_a_restart",
+        "story/test_terminal.py::test_an_agent_goes_on_where_it_was_unless_told_otherwise",
+    ),
+    "nothing runs again silently": (
+        "agents/test_session.py::test_a_repeated_batch_runs_once_and_is_told_again",
+        "broker/test_broker.py::test_work_of_an_agent_that_restarted_is_interrupted_not_repeated",
+        "broker/test_broker.py::test_a_batch_queued_when_the_broker_died_is_lost_not_run",
+        "broker/test_broker.py::test_a_key_runs_once_and_joins",
+    ),
+    "a result that a client did not get comes again": (
+        "broker/test_broker.py::test_what_was_not_sent_is_offered_again_and_says_so",
+        "story/test_tunnel.py::test_a_result_that_nobody_fetched_comes_with_the_next_response",
+    ),
+    "what outlasts its request goes on and can be joined or stopped": (
+        "broker/test_broker.py::test_what_outlasts_its_deadline_is_running_and_can_be_joined",
+        "broker/test_broker.py::test_cancel_of_running_work_reaches_the_agent_and_keeps_finished_calls",
+        "story/test_shell.py::test_an_operation_is_joined_and_cancelled",
+    ),
+    "the queue is fair and bounded": (
+        "broker/test_queue.py::test_a_busy_caller_does_not_starve_another",
+        "broker/test_broker.py::test_the_bounds_of_the_queue_answer_overloaded",
+    ),
+    "the whole array is validated before anything runs": (
+        "agents/test_session.py::test_a_batch_with_one_malformed_call_runs_nothing",
+    ),
+    "results come in request order, text once": (
+        "broker/test_broker.py::test_a_batch_returns_its_results_in_request_order",
+        "faces/chatgpt/test_present.py::test_text_is_sent_once_and_data_untouched",
+    ),
+    "a long response loses its middle and says how to read it": (
+        "faces/chatgpt/test_present.py::test_a_long_result_loses_its_middle_and_the_head_says_so",
+    ),
+    "nothing runs while a model request waits": (
+        "broker/test_broker.py::test_nothing_runs_while_a_model_request_waits",
+    ),
+    "tool names and parameters only grow, within their sizes": (
+        "faces/chatgpt/test_definitions.py::test_the_tools_and_their_parameters_only_ever_grow",
+        "faces/chatgpt/test_definitions.py::test_the_definitions_stay_small",
+    ),
+    "`up` checks itself without a trace and says where it is": (
+        "story/test_up.py::test_the_self_check_leaves_no_trace_in_the_registry",
+        "story/test_terminal.py::test_up_shows_what_happens_and_takes_what_is_typed",
+    ),
+    "a signal ends everything, what tools started included": (
+        "story/test_up.py::test_a_signal_ends_all_of_it",
+    ),
+    "an agent that crashed comes back": ("story/test_up.py::test_an_agent_that_crashed_comes_back",),
+    "one broker holds a state directory": (
+        "story/test_up.py::test_two_on_one_state_directory_have_one_winner",
+        "broker/test_state.py::test_of_two_brokers_that_start_at_once_exactly_one_wins",
+    ),
+    "a broker never dies with a stdio client": (
+        "story/test_mcp.py::test_it_starts_a_broker_that_stays_when_it_leaves",
+        "story/test_mcp.py::test_an_unused_broker_leaves",
+    ),
+    "exit codes: 0, 1 failed, 2 wrong use, 3 no broker": (
+        "story/test_shell.py::test_exit_codes_and_words",
+        "story/test_shell.py::test_without_a_broker_the_exit_code_is_three",
+    ),
+    "settings: defaults, file, environment, flags; never the current directory": (
+        "test_config.py::test_flags_win_over_environment_over_file_over_defaults",
+        "test_config.py::test_a_config_file_of_the_current_directory_is_never_read",
+        "test_config.py::test_the_committed_config_file_is_the_defaults",
+    ),
+    "off loopback TLS or nothing; on it a credential": (
+        "story/test_up.py::test_it_refuses_to_listen_off_loopback_without_tls",
+        "story/test_up.py::test_without_the_secret_nobody_is_let_in",
+    ),
+    "an agent on a port needs its token, which is in no argument and no tool's environment": (
+        "story/test_terminal.py::test_an_agent_joins_over_the_port_with_its_token",
+    ),
+    "`ask` waits for the owner, and refuses where nobody is": (
+        "story/test_terminal.py::test_an_approval_is_given_on_the_terminal",
+        "story/test_terminal.py::test_without_a_terminal_what_needs_approval_is_refused",
+    ),
+    "the state is for its user alone, and no log holds a secret": (
+        "story/test_up.py::test_what_it_keeps_is_for_its_user_alone",
+        "story/test_up.py::test_the_logs_hold_no_secret",
+    ),
+    "`--help` imports click alone; an agent and a stdio broker import no face": (
+        "cli/test_light.py::test_help_imports_click_alone",
+        "cli/test_light.py::test_an_agent_process_imports_no_face",
+        "cli/test_light.py::test_a_broker_without_ports_imports_no_face",
+    ),
+}
 """A promise of the program -> tests that hold it, as `path::name` below this directory."""
 
 
