@@ -411,7 +411,8 @@ class Broker:
         if sending is None:
             return
         if sent and sending.operation is not None:
-            sending.operation.delivered = True
+            sending.operation.shown = True
+            sending.operation.delivered |= sending.final
         stored = [DeliveryId(parcel.key) for parcel in sending.parcels if parcel.stored]
         if stored and sent:
             self._writer.add(partial(self._store.mark_sent, stored, self._now()))
@@ -501,7 +502,7 @@ class Broker:
                 self._came_again(origin)
                 return first
         first = self._ledger.same_request(origin.id, f"fingerprint:{print_}")
-        if first is not None and first.open and not first.delivered and first.key is None:
+        if first is not None and first.open and not first.shown and first.key is None:
             return first
         return None
 

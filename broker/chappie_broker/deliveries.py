@@ -77,6 +77,8 @@ class Sending:
     began: float
     parcels: list[Parcel] = field(default_factory=list)
     operation: Operation | None = None
+    final: bool = False
+    """It tells how the operation ended."""
 
 
 class Mailroom:
@@ -119,7 +121,8 @@ class Mailroom:
     def open(self, addressee: str, now: float, operation: Operation | None = None) -> ReceiptId:
         """Begin a response."""
         receipt = self._mint.receipt()
-        self._sending[receipt] = Sending(addressee, now, operation=operation)
+        final = operation is not None and not operation.open
+        self._sending[receipt] = Sending(addressee, now, operation=operation, final=final)
         return receipt
 
     def attach(self, receipt: ReceiptId, addressee: str, key: str, item: Companion) -> None:

@@ -49,6 +49,8 @@ class Operation:
     """Its id was told as not finished, so the store knows it."""
     stored_as_queued: bool = False
     """The store has it as never sent; that must change before it is sent."""
+    shown: bool = False
+    """A response that named it left through the gate, whatever its status was then."""
     delivered: bool = False
     """A response that carried its outcome left through the gate."""
     waiters: int = 0

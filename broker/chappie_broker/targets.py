@@ -97,11 +97,11 @@ class Targets:
     ) -> Choice:
         if request.session is not None:
             return Choice(self._directory.get(request.session), "explicit")
-        bound = self._directory.bound(conversation)
-        if bound is not None and request.directory is None and request.agent is None:
-            return Choice(self._directory.get(bound), "existing")
         give_up = min(deadline, anyio.current_time() + self._limits.session_wait)
         while True:
+            bound = self._directory.bound(conversation)
+            if bound is not None and request.directory is None and request.agent is None:
+                return Choice(self._directory.get(bound), "existing")
             session = self._directory.free(self._now(), request.agent, request.directory)
             if session is not None:
                 if conversation is not None and bound is None:

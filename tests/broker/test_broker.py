@@ -767,3 +767,34 @@ async def test_a_link_lost_while_its_registration_is_written_leaves_it_adrift(tm
         agent.up = True
         board.dispatch.link_back(agent)
         assert (await board.call(submit(chat("a")))).status is Status.DONE
+
+
+async def test_an_outcome_told_for_the_first_time_does_not_say_again(tmp_path: Path) -> None:
+    async with broker(tmp_path) as board:
+        agent = ScriptedAgent(board.dispatch)
+        agent.hold = True
+        agent.register("s")
+        view = await board.call(submit(chat("a"), wait=0.01))
+        board.told(view.companions.receipt, sent=True)
+        agent.finish(agent.batches()[0])
+        first = await board.call(Submit(caller=chat("a"), operation=view.operation))
+        board.told(first.companions.receipt, sent=True)
+        second = await board.call(Submit(caller=chat("a"), operation=view.operation))
+        assert (first.again, second.again) == (False, True)
+
+
+async def test_the_same_tunnel_request_twice_at_once_runs_once(tmp_path: Path) -> None:
+    """B48"""
+    async with broker(tmp_path) as board:
+        agent = ScriptedAgent(board.dispatch)
+        agent.register("s")
+        views: list[OperationView] = []
+
+        async def one() -> None:
+            views.append(await board.call(submit(chat("a"), tunnel_request="t")))
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(5):
+                tasks.start_soon(one)
+        assert len({view.operation for view in views}) == 1
+        assert len(agent.batches()) == 1

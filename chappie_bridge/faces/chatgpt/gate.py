@@ -207,20 +207,18 @@ class _Client:
 
     def __init__(self, receive: Receive, scope: anyio.CancelScope) -> None:
         """`scope` is cancelled when the client leaves."""
-        self._started = False
         self._receive = receive
         self._scope = scope
         self._watch = asyncio.get_running_loop().create_task(self._until_gone())
 
     async def _until_gone(self) -> None:
-        self._started = True
         while (await self._receive())["type"] != "http.disconnect":
             pass
         self._scope.cancel()
 
     async def gone(self) -> bool:
-        """An answer that took no time gives the loop a chance to see a disconnect first."""
-        for _ in range(0 if self._started else 4):
+        """Before it is judged, the loop gets the turns that it takes to see a disconnect that is there."""
+        for _ in range(4):
             await asyncio.sleep(0)
         return self.left
 
