@@ -284,7 +284,9 @@ class Broker:
                     ),
                 )
                 if request.key is None:
-                    await self._begin(session, operation)
+                    first = self._same(print_, origin, request.tunnel_request)  # it came while we chose
+                    if first is None:
+                        await self._begin(session, operation)
                 else:
                     with anyio.CancelScope(shield=True):  # what is committed also begins
                         stands = await self._accept_key(session, operation, request.key)
