@@ -52,7 +52,8 @@ class Capabilities:
     def holds(self, text: str | None, principal: str) -> bool:
         """Was it given to this principal, less than a day ago?"""
         try:
-            raw = base64.b64decode((text or "").encode("ascii") + b"==", altchars=b"-_", validate=True)
+            padded = (text or "") + "=" * (-len(text or "") % 4)
+            raw = base64.b64decode(padded.encode("ascii"), altchars=b"-_", validate=True)
         except ValueError:
             return False
         body, mac = raw[:-_MAC], raw[-_MAC:]

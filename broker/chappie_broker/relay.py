@@ -77,6 +77,12 @@ class Pipe:
         self._waiting: deque[tuple[int, bytes]] = deque()
         self._progress = progress
         self._changed = anyio.Event()
+        self._closed = False
+
+    def close(self) -> None:
+        """This attempt is over; nobody waits for room any more."""
+        self._closed = True
+        self._tell()
 
     def put(self, offset: int, data: bytes) -> None:
         if self.flow.take(offset, len(data)):
@@ -88,7 +94,7 @@ class Pipe:
             span = self.flow.next()
             if span is not None:
                 return span
-            if self.flow.size is not None and self.flow.asked >= self.flow.size:
+            if self._closed or (self.flow.size is not None and self.flow.asked >= self.flow.size):
                 return None
             await self._changed.wait()
 
@@ -299,6 +305,7 @@ class Relay:
                 tasks.start_soon(beside, feed())
         finally:
             del self._house.pipes[stream]
+            pipe.close()
         if trouble:
             raise trouble[0]
         return whole[0]
