@@ -56,7 +56,7 @@ async def _serve(loaded: Loaded, state: StateDirectory, port: int, as_json: bool
     from chappie_agents.dial import Dial
     from chappie_agents.hosts.model.endpoint import Endpoint
     from chappie_agents.hosts.model.extensions import Extensions
-    from chappie_agents.hosts.model.habits import Plain
+    from chappie_agents.hosts.model.history import habits_for
     from chappie_agents.hosts.model.house import House
     from chappie_agents.hosts.model.session import Settings
 
@@ -76,7 +76,7 @@ async def _serve(loaded: Loaded, state: StateDirectory, port: int, as_json: bool
         state.path / "programs",
         device=platform.node() or "device",
         settings=Settings(),
-        habits=lambda house, info, program: Plain(program, wake),
+        habits=habits_for(wake),
         now=time.time,
         mint=mint,
     )

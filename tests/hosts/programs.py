@@ -5,7 +5,6 @@ import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar
 
 import anyio
@@ -32,11 +31,10 @@ class Driver:
     name: ClassVar[str]
     shell: ClassVar[str]
 
-    def __init__(self, bridge: Bridge, home: Path) -> None:
-        self.bridge, self.home = bridge, home
-        self.home.mkdir()
+    def __init__(self, bridge: Bridge) -> None:
+        self.bridge, self.home = bridge, bridge.home
         self.place = had(partial(environment, "npm", self.name))
-        bridge.install(self.name, home)
+        bridge.install(self.name, self.home)
         self.events: list[dict[str, Any]] = []
         self._process: Process | None = None
         self._scope = anyio.CancelScope()
@@ -118,6 +116,10 @@ class Driver:
     async def compact(self) -> None:
         raise NotImplementedError
 
+    def recorded(self) -> list[tuple[str, str]]:
+        """Id and time of each message, call and result in the program's own transcript."""
+        raise NotImplementedError
+
     def sh(self, command: str) -> Call:
         raise NotImplementedError
 
@@ -128,9 +130,9 @@ class Driver:
 class Pi(Driver):
     name, shell = "pi", "bash"
 
-    def __init__(self, bridge: Bridge, home: Path) -> None:
-        super().__init__(bridge, home)
-        settings = home / ".pi" / "agent" / "settings.json"
+    def __init__(self, bridge: Bridge) -> None:
+        super().__init__(bridge)
+        settings = self.home / ".pi" / "agent" / "settings.json"
         chosen = json.loads(settings.read_text(encoding="utf-8"))
         chosen["compaction"] = {"keepRecentTokens": 100}  # else a short session is not worth it
         settings.write_text(json.dumps(chosen), encoding="utf-8")
@@ -152,6 +154,16 @@ class Pi(Driver):
     async def compact(self) -> None:
         await self.send({"type": "compact"})
 
+    def recorded(self) -> list[tuple[str, str]]:
+        (file,) = (self.home / ".pi/agent/sessions").glob("*/*.jsonl")
+        told = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+        roles = ("user", "assistant", "toolResult")
+        return [
+            (each["id"], each["timestamp"])
+            for each in told
+            if each["type"] == "message" and each["message"]["role"] in roles
+        ]
+
     def sh(self, command: str) -> Call:
         return Call("bash", {"command": command})
 
@@ -162,9 +174,9 @@ class Pi(Driver):
 class Codex(Driver):
     name, shell = "codex", "exec_command"
 
-    def __init__(self, bridge: Bridge, home: Path) -> None:
-        super().__init__(bridge, home)
-        base = home / ".codex"
+    def __init__(self, bridge: Bridge) -> None:
+        super().__init__(bridge)
+        base = self.home / ".codex"
         (base / "chappie.config.toml").rename(base / "config.toml")  # an app server takes no profile
         self._number = 0
         self._thread = ""
@@ -205,6 +217,18 @@ class Codex(Driver):
 
     async def compact(self) -> None:
         await self._request("thread/compact/start", {"threadId": self._thread})
+
+    def recorded(self) -> list[tuple[str, str]]:
+        (file,) = (self.home / ".codex/sessions").glob("*/*/*/rollout-*.jsonl")
+        told = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+        items = [(each["timestamp"], each["payload"]) for each in told if each["type"] == "response_item"]
+        return [
+            (item["id"], at)
+            for at, item in items
+            if item["type"] in ("function_call", "function_call_output")
+            or (item.get("role") == "assistant")
+            or (item.get("role") == "user" and not item["content"][0]["text"].startswith(("<", "# AGENTS")))
+        ]
 
     def sh(self, command: str) -> Call:
         return Call("exec_command", {"cmd": command, "yield_time_ms": 30_000})

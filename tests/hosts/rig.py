@@ -33,7 +33,7 @@ def clean_environment(**more: str) -> dict[str, str]:
 class Served:
     """One of our own processes that prints a line of JSON when it is ready."""
 
-    def __init__(self, *arguments: str, log: Path) -> None:
+    def __init__(self, *arguments: str, log: Path, home: Path) -> None:
         argv = [sys.executable, "-m", "chappie_bridge.cli", *arguments]
         with log.open("ab") as stderr:
             self._process = subprocess.Popen(
@@ -41,7 +41,7 @@ class Served:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
-                env=clean_environment(),
+                env=clean_environment(HOME=str(home)),
             )
         line = cast("IO[bytes]", self._process.stdout).readline()
         assert line, f"{arguments[0]} did not start: {log.read_text(encoding='utf-8')[-2000:]}"
@@ -55,13 +55,16 @@ class Served:
 
 
 class Bridge:
-    """`room` holds everything; `work` is where the programs work."""
+    """`room` holds everything; `work` is where the programs work, `home` is their person's directory."""
 
     def __init__(self, room: Path) -> None:
-        self.state, self.work, self.log = room / "state", room / "work", room / "log"
+        self.state, self.work, self.log, self.home = (room / n for n in ("state", "work", "log", "home"))
         self.work.mkdir(parents=True)
+        self.home.mkdir()
         ports = ("--http", "127.0.0.1:0", "--link", "127.0.0.1:0")
-        self._broker = Served("up", "--no-agent", "--json", "--state", str(self.state), *ports, log=self.log)
+        self._broker = Served(
+            "up", "--no-agent", "--json", "--state", str(self.state), *ports, log=self.log, home=self.home
+        )
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
         self._model = self._start_model()
@@ -69,7 +72,7 @@ class Bridge:
 
     def _start_model(self) -> Served:
         arguments = ("model", "--json", "--port", str(self.port), "--state", str(self.state))
-        return Served(*arguments, log=self.log)
+        return Served(*arguments, log=self.log, home=self.home)
 
     def install(self, program: str, home: Path) -> None:
         """What a person would do."""

@@ -33,7 +33,7 @@ class Stage:
 @asynccontextmanager
 async def stage(room: Path, name: str) -> AsyncGenerator[Stage]:
     async with bridge(room / "bridge") as made:
-        program = DRIVERS[name](made, room / "home")
+        program = DRIVERS[name](made)
         async with anyio.create_task_group() as tasks:
             try:
                 await program.start(tasks)
@@ -207,3 +207,43 @@ async def test_a_program_that_comes_back_is_the_same_session(tmp_path: Path, nam
         answer = await on.chat.call("call", calls=[on.program.sh("echo two").as_json])
         assert answer.head["sessionId"] == session
         assert inputs(answer) == ["I am back"]
+
+
+async def test_history_is_the_programs_own_transcript_entry_by_entry(tmp_path: Path, name: str) -> None:
+    async with stage(tmp_path, name) as on:
+        sh = on.program.sh
+        await on.program.prompt("hello")
+        session = await joined(on.chat)
+        await on.chat.call("call", calls=[sh("echo one").as_json, sh("exit 3").as_json])
+        await on.chat.call("chat", text="Half way.", final=False)
+        await on.chat.call("call", calls=[sh("seq 1 2000").as_json])
+        await on.chat.call("chat", text="Done.")
+        await until_status(on.chat, session, "idle")
+
+        async def read() -> list[tuple[str, str]]:
+            page = await on.chat.call("history", limit=50)
+            return [(each["entry"], each["at"]) for each in page.notes("entry")]
+
+        def whole(entries: list[tuple[str, str]]) -> bool:
+            natives = [each for each in entries if "." not in each[0]]  # further parts of one message
+            return natives == on.program.recorded()
+
+        told = await until(read, whole)
+        assert len(told) >= 6
+
+        newest = told[-1][0]
+        await on.program.prompt("and live?")
+        page = await on.chat.call("history", after=newest, wait=True)
+        assert any("and live?" in text for text in page.texts), page.texts
+        older = await on.chat.call("history", before=newest, limit=2)
+        assert [each["entry"] for each in older.notes("entry")] == [each[0] for each in told[-3:-1]]
+
+
+async def test_a_program_waits_ninety_seconds_without_a_word(tmp_path: Path, name: str) -> None:
+    async with stage(tmp_path, name) as on:
+        await on.program.prompt("hello")
+        session = await joined(on.chat)
+        await anyio.sleep(90)
+        await until_status(on.chat, session, "ready")
+        answer = await on.chat.call("call", calls=[on.program.sh("echo patient").as_json])
+        assert "patient" in results(answer)[0].text

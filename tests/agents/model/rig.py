@@ -150,7 +150,7 @@ async def stage(directory: Path, settings: Settings | None = None, **more: Any) 
         directory,
         device="desk",
         settings=settings or Settings(),
-        habits=lambda house, info, program: Plain(program, None, home=directory),
+        habits=lambda info, program: Plain(program, None, home=directory),
         now=now,
         mint=Mint(),
         **more,

@@ -49,6 +49,9 @@ class Plain:
                 return Surroundings(global_agents=str(self._home / place))
         return Surroundings()
 
+    async def follow(self, session: ProgramSession) -> None:
+        """Nothing is known of its transcript."""
+
     async def evidence(self) -> str:
         return ""
 

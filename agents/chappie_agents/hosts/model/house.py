@@ -65,7 +65,7 @@ class House:
         *,
         device: str,
         settings: Settings,
-        habits: Callable[["House", SessionInfo, str], Habits],
+        habits: Callable[[SessionInfo, str], Habits],
         now: Callable[[], float],
         mint: Mint,
         lease: float = HOLD_LEASE,
@@ -187,7 +187,7 @@ class House:
             log.error("the session %s cannot be joined after a restart: %s", session, error)
 
     async def _open(self, home: Home, memory: Memory) -> ProgramSession:
-        habits = self._habits(self, memory.info, memory.program)
+        habits = self._habits(memory.info, memory.program)
 
         def make() -> ProgramSession:
             home.path.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -26,7 +26,7 @@ from chappie_bridge.codec.calling import calls_for
 from chappie_bridge.codec.loose import plain
 from chappie_bridge.codec.programs import visible
 from chappie_bridge.codec.tail import Trace, trace
-from chappie_bridge.codec.turn import Answer, OfferedTool, Outcome, Turn
+from chappie_bridge.codec.turn import Answer, OfferedTool, Outcome, Turn, is_ours
 from chappie_bridge.wire.errors import (
     BridgeError,
     Cancelled,
@@ -88,6 +88,10 @@ class Habits(Protocol):
         """Blocks."""
         ...
 
+    async def follow(self, session: "ProgramSession") -> None:
+        """Runs beside the session, until cancelled."""
+        ...
+
     async def evidence(self) -> str:
         """What the program's own transcript says last; empty where nothing can be read."""
         ...
@@ -138,8 +142,10 @@ class ProgramSession:
         self.phase = Phase.IDLE
         self.tools: tuple[OfferedTool, ...] = ()
         """Those of its newest main request that ChatGPT may call."""
-        self.native: Answers | None = None
-        """Answers from the program's own transcript, once that is found."""
+        self.directory, self.spool = home.path, spool
+        self.minted: tuple[CallId, ...] = memory.given.calls if memory.given else ()
+        """Those of the newest batch, finished or not."""
+        self._native: Answers | None = None
         self._program, self._home, self._journal = memory.program, home, journal
         self._habits, self._settings, self._moved = habits, settings, moved
         self._now, self._mint = now, mint
@@ -193,6 +199,7 @@ class ProgramSession:
         try:
             async with anyio.create_task_group() as self._tasks:
                 task_status.started()
+                self._start(partial(self._habits.follow, self))
                 if self._waiting and self.phase is Phase.IDLE:
                     # What the last process had accepted waits for the program to come back.
                     self.phase = Phase.DROPPED
@@ -224,7 +231,7 @@ class ProgramSession:
 
     def detached(self) -> None:
         self._records.detach()
-        for answers in (self._answers, self.native):
+        for answers in (self._answers, self._native):
             if answers is not None:
                 answers.drop()
 
@@ -348,6 +355,24 @@ class ProgramSession:
             return
         self._asked.fall_back(name)
 
+    # -- the program's own transcript ------------------------------------------------------------
+
+    def show(self, transcript: Transcript) -> None:
+        """From now on history is read from there."""
+        self._native = Answers(
+            lambda: self.info,
+            transcript,
+            self._journal,
+            self.spool,
+            (),
+            self._habits.surroundings,
+            self._start,
+        )
+
+    def stirred(self) -> None:
+        """The program wrote something down: it is there."""
+        self.seen = self._now()
+
     # -- operations ------------------------------------------------------------------------------
 
     def _run_batch(self, link: Link, message: RunBatch) -> None:
@@ -407,6 +432,7 @@ class ProgramSession:
             self._records.refuse(message, error)
             return
         work = self._work = Work(message, anyio.current_time())
+        self.minted = work.ids
         self._given = Given(here, message.operation, work.ids)
         self._save()
         self._give_calls()
@@ -621,12 +647,14 @@ class ProgramSession:
     # -- other messages --------------------------------------------------------------------------
 
     def _read(self, link: Link, message: ReadHistory) -> None:
-        (self.native or self._answers).read(link, message)
+        # A result is read in full under its call's id, as it was told.
+        ours = message.range.entry is not None and is_ours(message.range.entry)
+        (self._answers if ours else self._native or self._answers).read(link, message)
 
     def _withdraw(self, link: Link, message: Withdraw) -> None:
         self._answers.withdraw(link, message)
-        if self.native is not None:
-            self.native.withdraw(link, message)
+        if self._native is not None:
+            self._native.withdraw(link, message)
 
     def _describe(self, link: Link, message: Describe) -> None:
         async def answer() -> None:

@@ -1,0 +1,1 @@
+"""The programs' own transcripts: where each one is, and what its lines say."""
