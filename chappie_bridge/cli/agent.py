@@ -72,11 +72,12 @@ def agent(
 
     On a terminal it shows what ChatGPT does, and takes typed input and approvals.
     """
-    import anyio
     from chappie_agents.terminal import Terminal
     from chappie_broker.state import StateDirectory
 
     from chappie_bridge.wire.errors import BadArguments
+
+    from .loop import run
 
     state = StateDirectory.visit(loaded.settings.state_directory)
     token = token_file.read_text(encoding="utf-8").strip() if token_file else os.environ.get("CHAPPIE_TOKEN")
@@ -86,7 +87,7 @@ def agent(
     screen = terminal if terminal.attended and not as_json else None
     opened = _open(loaded.settings, state, directory, screen, name=name, new=new)
     try:
-        anyio.run(_linked, loaded.settings, state, opened, screen, token, as_json, lifeline)
+        run(_linked, loaded.settings, state, opened, screen, token, as_json, lifeline)
     finally:
         opened.close()
         terminal.close()

@@ -40,11 +40,12 @@ def mcp(loaded: Loaded) -> None:
     from chappie_bridge.faces.chatgpt.descriptors import claimed
 
     with claimed() as descriptors:
-        import anyio
         from chappie_broker.state import StateDirectory
 
+        from .loop import run
+
         state = StateDirectory.visit(loaded.settings.state_directory)
-        anyio.run(_serve, loaded, state, *descriptors)
+        run(_serve, loaded, state, *descriptors)
 
 
 async def _serve(loaded: Loaded, state: StateDirectory, source: int, sink: int) -> None:

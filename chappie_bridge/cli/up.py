@@ -76,14 +76,12 @@ def serve(
 
 
 def _run(life: _Life) -> None:
-    import importlib.util
-
-    import anyio
     from chappie_broker.state import StateDirectory
 
+    from .loop import run
+
     with StateDirectory.open(life.loaded.settings.state_directory) as state:
-        fast = importlib.util.find_spec("uvloop") is not None
-        anyio.run(life.run, state, backend_options={"use_uvloop": fast})
+        run(life.run, state)
 
 
 class _Life:
