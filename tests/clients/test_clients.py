@@ -17,7 +17,7 @@ from tests.clients.environments import environment, node, node_environment, pyth
 
 HERE = Path(__file__).parent
 
-TOOLS = {"sessions", "init", "tools", "call", "chat", "history"}
+TOOLS = {"sessions", "init", "tools", "call", "chat", "history", "transfer"}
 
 CALLS = [
     {"name": "read", "arguments": {"path": "note.txt"}},

@@ -11,6 +11,7 @@ from chappie_bridge.codec.parts import compact
 from chappie_bridge.codec.tokens import Steps, count_exactly, escaped
 from chappie_bridge.codec.unicode import REPLACEMENT, display
 from chappie_bridge.faces.chatgpt.exchange import Exchange
+from chappie_bridge.faces.chatgpt.naming import file_lines, image_addresses
 from chappie_bridge.faces.chatgpt.sheet import NAME, PATH, Json, Sheet, Source, failure_line
 from chappie_bridge.faces.chatgpt.tokens import Tokenizer
 from chappie_bridge.wire.batch import OPEN, Status
@@ -39,6 +40,9 @@ MAX_NEEDS = 4
 
 MAX_CATALOG = 100
 """Tools, and skills, listed by `init`."""
+
+LISTED = 4
+"""Transfers under way named in a session's row."""
 
 LINE = 160
 """Characters shown of a tool's first line, a skill's description, a need."""
@@ -129,10 +133,17 @@ class Presenter:
         if view.error is not None:
             sheet.line(failure_line(view.error))
         for index, result in enumerate(view.results):
-            _result(sheet, result, Source(view.target.session, result.call, index))
+            _result(
+                sheet, result, Source(view.target.session, result.call, index), view.companions.capability
+            )
+        file_lines(sheet, view.files, Source(view.target.session, None), view.companions.capability)
         _companions(sheet, view.companions)
         succeeds = view.error is None and view.status in OPEN | {Status.DONE}
-        is_error = not succeeds or any(result.is_error for result in view.results)
+        is_error = (
+            not succeeds
+            or any(result.is_error for result in view.results)
+            or any(file.error is not None for file in view.files)
+        )
         return Presented(await self._finish(sheet, exchange), is_error)
 
     async def history(self, view: HistoryView, wanted: HistoryRange, exchange: Exchange) -> Presented:
@@ -151,7 +162,7 @@ class Presenter:
             sheets.append(Sheet())
             sheets[0].line({"matches": [*lines[:shown]]})
         else:
-            sheets = [_entry(session, entry) for entry in page.entries]
+            sheets = [_entry(session, entry, view.capability) for entry in page.entries]
             forward = wanted.after is not None
             shown = await self._fitting([each.texts for each in (sheets if forward else sheets[::-1])])
             sheets = sheets[:shown] if forward else sheets[len(sheets) - shown :]
@@ -253,13 +264,14 @@ def _operation(view: OperationView) -> Json:
     return head
 
 
-def _result(sheet: Sheet, result: ToolResult, source: Source) -> None:
+def _result(sheet: Sheet, result: ToolResult, source: Source, capability: str | None) -> None:
     header: Json = {
         "toolCallId": result.call,
         "toolName": display(result.name, NAME),
         "isError": result.is_error,
         "durationMs": result.duration_ms,
     }
+    header |= image_addresses(source.session, result.content, capability)
     sheet.line(_with_paths(header, result.content))
     sheet.content(result.content, source)
 
@@ -286,10 +298,10 @@ def _companions(sheet: Sheet, companions: Companions) -> None:
                 )
                 sheet.content(request.content, Source(session, None, request.id))
             case DeferredItem():
-                _deferred(sheet, item, again)
+                _deferred(sheet, item, again, companions.capability)
 
 
-def _deferred(sheet: Sheet, item: DeferredItem, again: Json) -> None:
+def _deferred(sheet: Sheet, item: DeferredItem, again: Json, capability: str | None) -> None:
     header: Json = {
         "deferredResult": item.operation,
         "sessionId": item.target.session,
@@ -303,10 +315,11 @@ def _deferred(sheet: Sheet, item: DeferredItem, again: Json) -> None:
     if item.error is not None:
         sheet.line(failure_line(item.error))
     for result in item.results:
-        _result(sheet, result, Source(item.target.session, result.call, item.operation))
+        _result(sheet, result, Source(item.target.session, result.call, item.operation), capability)
+    file_lines(sheet, item.files, Source(item.target.session, None, item.operation), capability)
 
 
-def _entry(session: SessionId, entry: Entry) -> Sheet:
+def _entry(session: SessionId, entry: Entry, capability: str | None) -> Sheet:
     header: Json = {"entry": entry.id, "at": entry.at, "kind": entry.kind}
     if entry.call is not None:
         header["toolCallId"] = entry.call
@@ -322,6 +335,7 @@ def _entry(session: SessionId, entry: Entry) -> Sheet:
         header["operation"] = entry.operation
     if entry.origin is not None:
         header["from"] = display(entry.origin.label, NAME)
+    header |= image_addresses(session, entry.content, capability)
     source = Source(session, entry.id, entry.id)
     sheet = Sheet()
     sheet.line(_with_paths(header, entry.content))
@@ -357,6 +371,10 @@ def _row(row: SessionRow) -> Json:
     shown |= {"status": row.status, "bindingCount": row.binding_count, "lastSeen": row.last_seen}
     if row.parent is not None:
         shown["parent"] = row.parent
+    if row.transfers:
+        shown["transfers"] = [
+            each.model_dump(mode="json", exclude_none=True) for each in row.transfers[:LISTED]
+        ]
     return shown
 
 

@@ -21,9 +21,11 @@ from chappie_bridge.faces.chatgpt.exchange import Exchange
 from chappie_bridge.faces.chatgpt.gate import Gate
 from chappie_bridge.faces.chatgpt.kernel import Json, Kernel, logged
 from chappie_bridge.faces.chatgpt.present import Presenter, text_block
+from chappie_bridge.faces.chatgpt.resources import TEMPLATES, Resources
 from chappie_bridge.faces.chatgpt.sheet import failure_line
 from chappie_bridge.faces.chatgpt.stdio import Pipe
-from chappie_bridge.faces.chatgpt.tools import TOOLS, Turn
+from chappie_bridge.faces.chatgpt.tool import Turn
+from chappie_bridge.faces.chatgpt.tools import TOOLS
 from chappie_bridge.wire.errors import BadArguments, BridgeError, Internal, Unsupported
 from chappie_bridge.wire.ports import Switchboard
 
@@ -42,6 +44,9 @@ later result, or by `call {"operation"}`. `needs` names what a person or a sub-a
 `executed` says whether tools ran: do not repeat a request whose `executed` is `yes` or `unknown` \
 without looking; give calls that must not run twice a `key`. `sessionId` on a tool is the target of that \
 one request; only `init` changes the default.
+
+Files: `transfer` moves them between this chat, the session and other sessions. References \
+chappie://… in results are read as resources, or passed in `paths` for the exact bytes.
 
 History: page with `before` and `after`. Where text was cut, the marker and the head's `trimmed` name \
 the request that reads the rest.
@@ -101,6 +106,9 @@ def _kernel(switchboard: Switchboard, settings: FaceSettings) -> Kernel:
         title="Chappie bridge",
         instructions=INSTRUCTIONS,
         on_list_tools=desk.list_tools,
+        on_list_resources=desk.list_resources,
+        on_list_resource_templates=desk.list_templates,
+        on_read_resource=desk.read_resource,
     )
     server.add_request_handler("tools/call", types.CallToolRequestParams, desk.call_tool)
     server.middleware.clear()  # the SDK's own is for OpenTelemetry, which we do not use
@@ -113,6 +121,7 @@ class _Desk:
     def __init__(self, switchboard: Switchboard, settings: FaceSettings) -> None:
         self._switchboard = switchboard
         self._present = Presenter(switchboard, settings.version, settings.trim_tokens)
+        self._resources = Resources(switchboard)
         self._wait = settings.wait
         self._tools = types.ListToolsResult.model_validate(
             {"tools": [tool.definition() for tool in TOOLS.values()]}
@@ -122,6 +131,22 @@ class _Desk:
         self, ctx: ServerRequestContext[dict[str, Any]], params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
         return self._tools
+
+    async def list_resources(
+        self, ctx: ServerRequestContext[dict[str, Any]], params: types.PaginatedRequestParams | None
+    ) -> types.ListResourcesResult:
+        """None by name: what can be read is named by results."""
+        return types.ListResourcesResult(resources=[])
+
+    async def list_templates(
+        self, ctx: ServerRequestContext[dict[str, Any]], params: types.PaginatedRequestParams | None
+    ) -> types.ListResourceTemplatesResult:
+        return TEMPLATES
+
+    async def read_resource(
+        self, ctx: ServerRequestContext[dict[str, Any]], params: types.ReadResourceRequestParams
+    ) -> types.ReadResourceResult:
+        return await self._resources.read(params.uri, cast("Exchange", ctx.request))
 
     async def call_tool(
         self, ctx: ServerRequestContext[dict[str, Any]], params: types.CallToolRequestParams

@@ -1,48 +1,26 @@
 """The tools that a client sees: one table for listing and dispatch.  Talks to nobody but the Switchboard."""
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, Generic, NamedTuple, TypeVar
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, SkipValidation, WithJsonSchema
-from pydantic.alias_generators import to_camel
+from pydantic import Field, JsonValue, SkipValidation, WithJsonSchema
 
 from chappie_bridge.codec.base64_batch import MAX_CALLS, MAX_NAME, check_calls, decode
-from chappie_bridge.codec.schema import flat_schema
-from chappie_bridge.faces.chatgpt.exchange import Exchange, tunnel_request
-from chappie_bridge.faces.chatgpt.present import Presented, Presenter
+from chappie_bridge.faces.chatgpt.exchange import tunnel_request
+from chappie_bridge.faces.chatgpt.present import Presented
+from chappie_bridge.faces.chatgpt.tool import Arguments, Id, Short, Target, Tool, Turn, Wait, session_id
+from chappie_bridge.faces.chatgpt.transfer import TRANSFER
 from chappie_bridge.wire.errors import BadArguments
-from chappie_bridge.wire.ids import MAX_ID, EntryId, OperationId, SessionId
-from chappie_bridge.wire.ports import Switchboard
+from chappie_bridge.wire.ids import EntryId, OperationId
 from chappie_bridge.wire.requests import Chat, FetchHistory, ListSessions, ListTools, OpenSession, Submit
-from chappie_bridge.wire.values import Caller, HistoryRange, NewCall
+from chappie_bridge.wire.values import HistoryRange, NewCall
 
 HISTORY_WAIT = 30.0
 """Seconds that `history {wait:true}` waits for news."""
 
-MAX_WAIT = 50.0
-
 MAX_KEY = 256
 """Characters of a `key`."""
 
-MAX_FILTER = 1024
-"""Characters of a filter, a path or a search."""
 
-
-class Arguments(BaseModel):
-    """What a tool takes.  Nothing is converted, nothing unknown is let through."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, alias_generator=to_camel)
-
-
-Short = Annotated[str, Field(min_length=1, max_length=MAX_FILTER)]
-Id = Annotated[str, Field(min_length=1, max_length=MAX_ID)]
-Target = Annotated[
-    str, Field(min_length=1, max_length=MAX_ID, description="Default: this conversation's session.")
-]
-Wait = Annotated[
-    float, Field(ge=0, le=MAX_WAIT, description="Seconds to wait for the result; later it comes by itself.")
-]
 Calls = Annotated[
     JsonValue,
     SkipValidation,  # `check_calls` does it, with the path of the first fault
@@ -126,62 +104,17 @@ class HistoryArguments(Arguments):
     session_id: Target | None = None
 
 
-class Turn(NamedTuple):
-    """What one tool call has at hand.  `patience` is the default wait in seconds."""
-
-    switchboard: Switchboard
-    present: Presenter
-    exchange: Exchange
-    caller: Caller
-    meta: Mapping[str, Any] | None
-    patience: float
-
-
-A = TypeVar("A", bound=Arguments)
-
-
-@dataclass(frozen=True)
-class Tool(Generic[A]):
-    """`description` says when to use it, for a model.  The hints are SPEC's table, and true."""
-
-    name: str
-    title: str
-    description: str
-    read_only: bool
-    destructive: bool
-    idempotent: bool
-    open_world: bool
-    arguments: type[A]
-    run: Callable[[Turn, A], Awaitable[Presented]]
-
-    def definition(self) -> dict[str, JsonValue]:
-        """As `tools/list` sends it."""
-        return {
-            "name": self.name,
-            "title": self.title,
-            "description": self.description,
-            "inputSchema": flat_schema(self.arguments),
-            "annotations": {
-                "title": self.title,
-                "readOnlyHint": self.read_only,
-                "destructiveHint": self.destructive,
-                "idempotentHint": self.idempotent,
-                "openWorldHint": self.open_world,
-            },
-        }
-
-
 async def _sessions(turn: Turn, given: SessionsArguments) -> Presented:
     request = ListSessions(
         caller=turn.caller,
-        session=_session(given.session_id),
+        session=session_id(given.session_id),
         agent=given.agent,
         device=given.device,
         directory=given.directory,
         name=given.name,
         online=given.online,
         limit=given.limit,
-        after=_session(given.after),
+        after=session_id(given.after),
     )
     return await turn.present.sessions(await turn.switchboard.sessions(request), turn.exchange)
 
@@ -192,7 +125,7 @@ async def _init(turn: Turn, given: InitArguments) -> Presented:
     opened = await turn.switchboard.init(
         OpenSession(
             caller=turn.caller,
-            session=_session(given.session_id),
+            session=session_id(given.session_id),
             directory=given.directory,
             agent=given.agent,
             create=given.create,
@@ -206,7 +139,7 @@ async def _init(turn: Turn, given: InitArguments) -> Presented:
 async def _tools(turn: Turn, given: ToolsArguments) -> Presented:
     request = ListTools(
         caller=turn.caller,
-        session=_session(given.session_id),
+        session=session_id(given.session_id),
         names=None if given.names is None else tuple(given.names),
         wait=turn.exchange.left(turn.patience),
     )
@@ -231,7 +164,7 @@ async def _call(turn: Turn, given: CallArguments) -> Presented:
     view = await turn.switchboard.call(
         Submit(
             caller=turn.caller,
-            session=_session(given.session_id),
+            session=session_id(given.session_id),
             calls=calls,
             operation=None if given.operation is None else OperationId(given.operation),
             cancel=given.cancel,
@@ -248,7 +181,7 @@ async def _chat(turn: Turn, given: ChatArguments) -> Presented:
     view = await turn.switchboard.chat(
         Chat(
             caller=turn.caller,
-            session=_session(given.session_id),
+            session=session_id(given.session_id),
             text=given.text,
             reply_to=given.reply_to,
             final=given.final,
@@ -274,12 +207,8 @@ async def _history(turn: Turn, given: HistoryArguments) -> Presented:
         find=given.find,
         observer=given.observer,
     )
-    request = FetchHistory(caller=turn.caller, session=_session(given.session_id), range=wanted)
+    request = FetchHistory(caller=turn.caller, session=session_id(given.session_id), range=wanted)
     return await turn.present.history(await turn.switchboard.history(request), wanted, turn.exchange)
-
-
-def _session(value: str | None) -> SessionId | None:
-    return None if value is None else SessionId(value)
 
 
 def _entry(value: str | None) -> EntryId | None:
@@ -377,6 +306,7 @@ _TABLE: tuple[Tool[Any], ...] = (
         arguments=HistoryArguments,
         run=_history,
     ),
+    TRANSFER,
 )
 
 TOOLS: dict[str, Tool[Any]] = {tool.name: tool for tool in _TABLE}

@@ -16,6 +16,7 @@ HINTS = {
     "tools": (True, False, True, False),
     "call": (False, True, False, True),
     "chat": (False, False, False, False),
+    "transfer": (False, True, False, True),
     "history": (True, False, True, False),
 }
 DEFINITIONS = {name: tool.definition() for name, tool in TOOLS.items()}
@@ -29,6 +30,7 @@ def test_the_tools_and_their_parameters_only_ever_grow() -> None:
         "init": {"sessionId", "directory", "agent", "create"},
         "tools": {"names", "sessionId"},
         "call": {"calls", "base64", "operation", "wait", "cancel", "key", "sessionId"},
+        "transfer": {"paths", "files", "from", "to", "overwrite", "wait", "sessionId"},
         "chat": {"text", "replyTo", "final", "wait", "sessionId"},
         "history": {
             *("limit", "before", "after", "wait", "observer", "entry", "offset", "find", "query", "sessionId")

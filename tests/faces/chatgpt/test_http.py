@@ -104,7 +104,14 @@ async def test_discovery_handshake_and_results_tell_the_same_story() -> None:
         listed = (await http.post("/mcp", json=body, headers=headers)).json()["result"]
     assert shaken["protocolVersion"] == "2025-06-18"
     assert found["supportedVersions"] == ["2026-07-28"]
-    assert shaken["capabilities"] == found["capabilities"] == {"tools": {"listChanged": False}}
+    assert (
+        shaken["capabilities"]
+        == found["capabilities"]
+        == {
+            "tools": {"listChanged": False},
+            "resources": {"listChanged": False, "subscribe": False},
+        }
+    )
     assert shaken["instructions"] == found["instructions"] == INSTRUCTIONS
     stamp = "io.modelcontextprotocol/serverInfo"
     assert shaken["serverInfo"] == found["_meta"][stamp] == listed["_meta"][stamp]

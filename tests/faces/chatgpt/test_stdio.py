@@ -391,6 +391,6 @@ async def test_the_sdks_own_client_calls_over_stdio(mode: Any) -> None:
     server = StdioServerParameters(command=CHILD[0], args=CHILD[1:], env=dict(os.environ))
     with anyio.fail_after(20):
         async with Client(stdio_client(server), mode=mode) as session:
-            assert len((await session.list_tools()).tools) == 6
+            assert len((await session.list_tools()).tools) == 7
             found = await session.call_tool("call", {"calls": [{"name": "say", "arguments": {"text": "✓"}}]})
     assert found.content[-1].text == "stdio ✓"  # type: ignore[union-attr]
