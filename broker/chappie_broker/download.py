@@ -60,8 +60,9 @@ class _Body:
 
     async def begun(self) -> bool:
         """Is there a first byte?"""
-        self._rest = await self.read(CHUNK_BYTES)
-        return bool(self._rest)
+        first = await self.read(CHUNK_BYTES)
+        self._rest = first + self._rest
+        return bool(first)
 
     async def read(self, most: int) -> bytes:
         """At most so many bytes; none at the end.  :raises DownloadFailed: it was cut off."""
