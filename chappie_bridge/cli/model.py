@@ -58,7 +58,7 @@ async def _serve(loaded: Loaded, state: StateDirectory, port: int, as_json: bool
     from chappie_agents.hosts.model.extensions import Extensions
     from chappie_agents.hosts.model.history import habits_for
     from chappie_agents.hosts.model.house import House
-    from chappie_agents.hosts.model.session import Settings
+    from chappie_agents.hosts.model.knowledge import Settings
 
     from chappie_bridge.wire.ids import Mint
 

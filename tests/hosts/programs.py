@@ -1,11 +1,15 @@
 """The agent programs, driven as a person would: prompt, steer, abort, compact, leave and come back."""
 
 import json
+import sqlite3
 import subprocess
-from collections.abc import Mapping
-from contextlib import suppress
+import urllib.request
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, ClassVar
+from urllib.parse import quote
 
 import anyio
 from anyio.abc import Process
@@ -29,13 +33,15 @@ class Driver:
     """One program in one home directory."""
 
     name: ClassVar[str]
-    shell: ClassVar[str]
+    tells_exit_codes: ClassVar[bool] = True
+    """Does its protocol say that a command failed?"""
 
     def __init__(self, bridge: Bridge) -> None:
         self.bridge, self.home = bridge, bridge.home
         self.place = had(partial(environment, "npm", self.name))
         bridge.install(self.name, self.home)
         self.events: list[dict[str, Any]] = []
+        self._lines: list[str] = []
         self._process: Process | None = None
         self._scope = anyio.CancelScope()
 
@@ -48,6 +54,7 @@ class Driver:
         raise NotImplementedError
 
     async def start(self, tasks: anyio.abc.TaskGroup, *, resume: bool = False) -> None:
+        self._lines.clear()
         self._process = await anyio.open_process(
             self.argv(resume=resume),
             stdin=subprocess.PIPE,
@@ -67,6 +74,7 @@ class Driver:
         with suppress(anyio.EndOfStream, anyio.IncompleteRead, anyio.ClosedResourceError):
             while True:
                 line = await stream.receive_until(b"\n", LINE)
+                self._lines.append(line.decode("utf-8", "replace"))
                 with suppress(ValueError):
                     self.events.append(json.loads(line))
 
@@ -74,6 +82,13 @@ class Driver:
         assert self._process is not None
         assert self._process.stdin is not None
         await self._process.stdin.send(json.dumps(message).encode() + b"\n")
+
+    async def lines(self, wanted: Callable[[str], bool]) -> list[str]:
+        """What it printed that is wanted, once there is something."""
+        with anyio.fail_after(SECONDS):
+            while not (found := [line for line in self._lines if wanted(line)]):  # noqa: ASYNC110
+                await anyio.sleep(0.05)
+        return found
 
     async def event(self, **wanted: Any) -> dict[str, Any]:
         """The first event with these values, now or later."""
@@ -128,7 +143,7 @@ class Driver:
 
 
 class Pi(Driver):
-    name, shell = "pi", "bash"
+    name = "pi"
 
     def __init__(self, bridge: Bridge) -> None:
         super().__init__(bridge)
@@ -172,7 +187,7 @@ class Pi(Driver):
 
 
 class Codex(Driver):
-    name, shell = "codex", "exec_command"
+    name = "codex"
 
     def __init__(self, bridge: Bridge) -> None:
         super().__init__(bridge)
@@ -237,4 +252,112 @@ class Codex(Driver):
         return Call("view_image", {"path": path})
 
 
-DRIVERS: dict[str, type[Driver]] = {"pi": Pi, "codex": Codex}
+class OpenCode(Driver):
+    name = "opencode"
+    tells_exit_codes = False
+
+    def __init__(self, bridge: Bridge) -> None:
+        super().__init__(bridge)
+        self._server = self._session = ""
+
+    def argv(self, *, resume: bool) -> list[str]:
+        program = self.place / "node_modules/opencode-linux-x64/bin/opencode"
+        return [str(program), "serve", "--port", "0"]
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        return {**super().environment, "XDG_DATA_HOME": str(self.home / ".local/share")}
+
+    async def ready(self, *, resume: bool) -> None:
+        (line,) = await self.lines(lambda line: "listening on" in line)
+        self._server = line.split()[-1]
+        if not resume:
+            self._session = (await self._post("/session", {}))["id"]
+
+    async def _post(self, path: str, body: Mapping[str, Any]) -> Any:
+        where = f"{self._server}{path}?directory={quote(str(self.bridge.work))}"
+        request = urllib.request.Request(  # noqa: S310
+            where, json.dumps(body).encode(), {"content-type": "application/json"}
+        )
+
+        def send() -> Any:
+            with urllib.request.urlopen(request, timeout=SECONDS) as response:  # noqa: S310
+                told = response.read()
+                return json.loads(told) if told else None
+
+        return await anyio.to_thread.run_sync(send)
+
+    async def prompt(self, text: str) -> None:
+        model = {"providerID": "chappie", "modelID": "chappie"}
+        body = {"parts": [{"type": "text", "text": text}], "model": model}
+        await self._post(f"/session/{self._session}/prompt_async", body)
+
+    async def steer(self, text: str) -> None:
+        await self.prompt(text)
+
+    async def abort(self) -> None:
+        await self._post(f"/session/{self._session}/abort", {})
+
+    async def compact(self) -> None:
+        body = {"providerID": "chappie", "modelID": "chappie"}
+        await self._post(f"/session/{self._session}/summarize", body)
+
+    def recorded(self) -> list[tuple[str, str]]:
+        file = self.home / ".local/share/opencode/opencode.db"
+        with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as database:
+            rows = database.execute("select id, time_created, data from part order by id").fetchall()
+        told = [(name, at, json.loads(data)) for name, at, data in rows]
+        return [
+            (name, datetime.fromtimestamp(at / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{at % 1000:03}Z")
+            for name, at, part in told
+            if part["type"] == "tool" or (part["type"] == "text" and part["text"])
+        ]
+
+    def sh(self, command: str) -> Call:
+        return Call("bash", {"command": command, "description": "for a test"})
+
+    def image(self, path: str) -> Call:
+        return Call("read", {"filePath": str(self.bridge.work / path)})
+
+
+class Claude(Driver):
+    name = "claude"
+
+    def argv(self, *, resume: bool) -> list[str]:
+        program = self.place / "node_modules/@anthropic-ai/claude-code-linux-x64/claude"
+        argv = [str(program), "-p", "--settings", str(self.home / ".claude/chappie.json"), "--verbose"]
+        argv += ["--input-format", "stream-json", "--output-format", "stream-json"]
+        argv += ["--permission-mode", "default", "--allowedTools", "Bash,Read"]
+        return [*argv, "-c"] if resume else argv
+
+    async def prompt(self, text: str) -> None:
+        content = [{"type": "text", "text": text}]
+        await self.send({"type": "user", "message": {"role": "user", "content": content}})
+
+    async def steer(self, text: str) -> None:
+        await self.prompt(text)
+
+    async def abort(self) -> None:
+        request = {"subtype": "interrupt"}
+        await self.send({"type": "control_request", "request_id": "stop", "request": request})
+
+    async def compact(self) -> None:
+        await self.prompt("/compact")
+
+    def recorded(self) -> list[tuple[str, str]]:
+        (file,) = (self.home / ".claude/projects").glob("*/*.jsonl")
+        told = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+        return [
+            (each["uuid"], each["timestamp"])
+            for each in told
+            if each["type"] in ("user", "assistant") and not each.get("isMeta")
+        ]
+
+    def sh(self, command: str) -> Call:
+        return Call("Bash", {"command": command, "description": "for a test"})
+
+    def image(self, path: str) -> Call:
+        return Call("Read", {"file_path": str(self.bridge.work / path)})
+
+
+DRIVERS: dict[str, type[Driver]] = {"pi": Pi, "codex": Codex, "opencode": OpenCode, "claude": Claude}

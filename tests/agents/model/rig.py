@@ -16,7 +16,7 @@ from chappie_agents.attendant import AgentHost
 from chappie_agents.hosts.model.endpoint import Endpoint
 from chappie_agents.hosts.model.habits import Plain
 from chappie_agents.hosts.model.house import House
-from chappie_agents.hosts.model.session import Settings
+from chappie_agents.hosts.model.knowledge import Settings
 
 from chappie_bridge.wire.ids import Mint, OperationId, SessionId
 from chappie_bridge.wire.messages import (

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from chappie_agents.hosts.model.session import Settings
+from chappie_agents.hosts.model.knowledge import Settings
 
 from chappie_bridge.wire.errors import Executed
 from chappie_bridge.wire.messages import (

@@ -19,7 +19,8 @@ from anyio.abc import TaskStatus
 
 from chappie_agents.attendant import AgentHost
 from chappie_agents.hosts.model.journal import Home, Memory, open_journal
-from chappie_agents.hosts.model.session import Habits, ProgramSession, Settings
+from chappie_agents.hosts.model.knowledge import Habits, Settings
+from chappie_agents.hosts.model.session import ProgramSession
 from chappie_agents.hosts.model.turns import HOLD_LEASE, Phase
 from chappie_agents.spool import Spool
 from chappie_agents.transcript import Transcript

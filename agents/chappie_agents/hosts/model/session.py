@@ -4,29 +4,28 @@ words and its requests for text back.  Opens no socket; `endpoint` holds the con
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 import anyio
 from anyio import to_thread
 from anyio.abc import TaskGroup, TaskStatus
 
-from chappie_agents.answers import Answers, Surroundings
+from chappie_agents.answers import Answers
 from chappie_agents.hosts.model.asked import Asked
 from chappie_agents.hosts.model.heard import Heard
 from chappie_agents.hosts.model.hold import Hold
 from chappie_agents.hosts.model.journal import Home, Journal, Memory
+from chappie_agents.hosts.model.knowledge import WAKE, Habits, Settings
 from chappie_agents.hosts.model.records import Operation, Records
-from chappie_agents.hosts.model.turns import GRACE, TURN, Given, Phase, compacted, sequel
+from chappie_agents.hosts.model.speaker import Speaker
+from chappie_agents.hosts.model.turns import TURN, Given, Phase, compacted, sequel
 from chappie_agents.hosts.model.work import Work
 from chappie_agents.spool import Spool
 from chappie_agents.transcript import Transcript
 from chappie_bridge.codec.calling import calls_for
 from chappie_bridge.codec.loose import plain
 from chappie_bridge.codec.programs import visible
-from chappie_bridge.codec.tail import Trace, trace
-from chappie_bridge.codec.turn import Answer, OfferedTool, Outcome, Turn, is_ours
+from chappie_bridge.codec.turn import OfferedTool, Outcome, Turn, is_ours
 from chappie_bridge.wire.errors import (
     BridgeError,
     Cancelled,
@@ -63,56 +62,8 @@ from chappie_bridge.wire.values import ModelRequest, Need, SessionInfo, ToolResu
 
 log = logging.getLogger("chappie.model")
 
-WAKE = "Continue: ChatGPT has work for this session."
-"""What a woken program is told in the person's place; never offered as the person's words."""
-
 MAX_WAITING = 32
 """Operations that wait for the program's next request."""
-
-MAX_PROGRESS = 16
-"""Progress messages kept for a program that lost the connection before the end of its answer."""
-
-
-class Habits(Protocol):
-    """What the session knows of its program beside its requests."""
-
-    def how_to_listen(self) -> str:
-        """What the person must do so that the program asks its model again."""
-        ...
-
-    async def wake(self, session: "ProgramSession", text: str) -> bool:
-        """Make the program begin a turn with `text`.  False: it cannot be."""
-        ...
-
-    def surroundings(self) -> Surroundings:
-        """Blocks."""
-        ...
-
-    async def follow(self, session: "ProgramSession") -> None:
-        """Runs beside the session, until cancelled."""
-        ...
-
-    async def evidence(self) -> str:
-        """What the program's own transcript says last; empty where nothing can be read."""
-        ...
-
-    async def recorded(self, calls: Sequence[CallId]) -> dict[CallId, ToolResult]:
-        """Results that stand in the program's own transcript."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """Times in seconds.  `no_word`: a batch without any word for so long says so.  `summary_wait`: how long
-    a request for text waits for ChatGPT.  `subagents`: tools that start them are shown and may be called.
-    `titles`: they are ChatGPT's work, too."""
-
-    no_word: float = 60.0
-    summary_wait: float = 120.0
-    grace: float = GRACE
-    wake_wait: float = 30.0
-    subagents: bool = False
-    titles: bool = False
 
 
 class ProgramSession:
@@ -151,11 +102,7 @@ class ProgramSession:
         self._now, self._mint = now, mint
         self._given = memory.given
         self._heard = Heard(self.info.id, memory.heard)
-        self._hold: Hold | None = None
-        self._trace: Trace | None = None
-        self._streams = True
-        self._progress: deque[str] = deque(maxlen=MAX_PROGRESS)
-        self._unsaid: list[str] = []
+        self._speaker = Speaker()
         self._work: Work | None = None
         self._waiting: deque[Operation] = deque()
         self._drops = 0
@@ -209,9 +156,7 @@ class ProgramSession:
                     self._start(partial(self._watch, self._work))
                 await self._records.run()
         finally:
-            if self._hold is not None:
-                self._hold.replace()
-                self._hold = None
+            self._speaker.drop()
             await self._records.close()
 
     # -- what the host calls ---------------------------------------------------------------------
@@ -304,36 +249,29 @@ class ProgramSession:
         return False
 
     def _take_hold(self, turn: Turn, hold: Hold, *, again: bool) -> None:
-        here, given = trace(turn), self._given
-        same = again or here == self._trace
-        if self._hold is not None:
-            self._hold.replace()
-        self._hold, self._trace, self._streams = hold, here, turn.stream
-        if not same:
-            self._progress.clear()
-        self._unsaid.clear()
-        for text in self._progress:
-            self._say(text)
+        given = self._given
+        same = self._speaker.take(turn, hold, again=again)
         self._advance("again" if same else "asks")
-        if again and given is not None:
-            self._given = given._replace(trace=here)
+        if again and given is not None and self._speaker.trace is not None:
+            self._given = given._replace(trace=self._speaker.trace)
             if given.calls:
                 self._give_calls()
             else:
-                self._give_text(given.text)
+                self._speaker.text(given.text)
+                self._advance("text")
 
     # -- hold.Holder -----------------------------------------------------------------------------
 
     def written(self, hold: Hold) -> None:
-        if hold is self._hold:
-            self._hold = None
+        if hold is self._speaker.hold:
+            self._speaker.hold = None
             self.seen = self._now()
             self._advance("written")
 
     def closed(self, hold: Hold) -> None:
-        if hold is not self._hold:
+        if hold is not self._speaker.hold:
             return
-        self._hold = None
+        self._speaker.hold = None
         self.seen = self._now()
         self._advance("closed")
         if self.phase is Phase.DROPPED:
@@ -413,17 +351,17 @@ class ProgramSession:
             self._start(self._wake)
 
     def _give(self, message: Operation) -> None:
-        here = self._trace
+        here = self._speaker.trace
         if here is None:
             raise AssertionError("held without a request")
         if isinstance(message, PostChat):
             if message.final:
                 self._given = Given(here, message.operation, (), message.text)
-                self._give_text(message.text)
+                self._speaker.text(message.text)
+                self._advance("text")
                 self._save()
             else:
-                self._progress.append(message.text)
-                self._say(message.text)
+                self._speaker.progress(message.text)
             self._records.finish(message)
             return
         try:
@@ -440,7 +378,7 @@ class ProgramSession:
 
     def _give_calls(self) -> None:
         work = self._work
-        if work is None or self._hold is None:
+        if work is None:
             return
         try:
             calls = calls_for(self.tools, work.message.calls)
@@ -452,24 +390,7 @@ class ProgramSession:
             return
         if self.phase is Phase.HELD:
             self._advance("calls")
-        self._hold.give(Answer(text=self._with_progress(""), calls=calls))
-
-    def _give_text(self, text: str) -> None:
-        if self._hold is not None:
-            self._hold.give(Answer(text=self._with_progress(text)))
-            self._hold = None
-            self._advance("text")
-
-    def _say(self, text: str) -> None:
-        """Progress goes out at once where the answer is a stream, else with the end of the answer."""
-        if self._hold is not None and self._streams:
-            self._hold.give(Answer(text=text, final=False))
-        else:
-            self._unsaid.append(text)
-
-    def _with_progress(self, text: str) -> str:
-        told, self._unsaid = self._unsaid, []
-        return "\n\n".join([*told, *([text] if text else [])])
+        self._speaker.calls(calls)
 
     async def _wake(self) -> None:
         """The program's turn is over: begin another one where that can be, else say what must be done."""

@@ -97,7 +97,7 @@ def _pi(url: str, key: str, home: Path) -> Plan:
         (
             _merged(agent / "models.json", {"providers": {"chappie": provider}}),
             _merged(agent / "settings.json", {"httpIdleTimeoutMs": "disabled", "retry": {"maxRetries": 20}}),
-            _own(agent / "extensions" / "chappie.ts", _shipped("pi.ts").replace("__KEY__", key)),
+            _own(agent / "extensions" / "chappie.ts", _extension("pi.ts", url, key)),
         ),
         "pi --model chappie/chappie",
     )
@@ -147,7 +147,7 @@ def _opencode(url: str, key: str, home: Path) -> Plan:
     }
     changes = (
         _merged(base / "opencode.json", {"provider": {"chappie": provider}}),
-        _own(base / "plugin" / "chappie.ts", _shipped("opencode.ts")),
+        _own(base / "plugin" / "chappie.ts", _extension("opencode.ts", url, key)),
     )
     return Plan("opencode", changes, "opencode --model chappie/chappie")
 
@@ -228,6 +228,10 @@ def _before(path: Path) -> str | None:
 
 def _shipped(name: str) -> str:
     return (HERE / name).read_text(encoding="utf-8")
+
+
+def _extension(name: str, url: str, key: str) -> str:
+    return _shipped(name).replace("__URL__", url).replace("__KEY__", key)
 
 
 def _toml(text: str) -> str:

@@ -3,26 +3,23 @@
 import type { ExtensionAPI } from "@earendil-works/pi-coding-agent";
 
 const PROVIDER = "chappie";
+const URL = "__URL__";
+const KEY = "__KEY__";
 
 export default function (pi: ExtensionAPI) {
   let leave: AbortController | undefined;
-  let selected = false;
 
-  const address = (ctx: any): { url: string; key: string } | undefined => {
-    const model = ctx.model;
-    if (!model || model.provider !== PROVIDER) return undefined;
-    return { url: String(model.baseUrl).replace(/\/v1\/?$/, ""), key: "__KEY__" };
-  };
+  const ours = (ctx: any) => ctx.model?.provider === PROVIDER;
 
-  const tell = async (what: string, to: { url: string; key: string }, body: object, signal?: AbortSignal) => {
-    const response = await fetch(`${to.url}/chappie/${what}`, {
+  const tell = async (what: string, body: object, signal?: AbortSignal) => {
+    const response = await fetch(`${URL}/chappie/${what}`, {
       method: "POST",
-      headers: { authorization: `Bearer ${to.key}`, "content-type": "application/json" },
+      headers: { authorization: `Bearer ${KEY}`, "content-type": "application/json" },
       body: JSON.stringify(body),
       signal,
     });
     if (!response.ok) throw new Error(`chappie: HTTP ${response.status}`);
-    return await response.json();
+    return (await response.json()) as any;
   };
 
   const session = (ctx: any) => ({
@@ -34,13 +31,11 @@ export default function (pi: ExtensionAPI) {
 
   // While the model is ours: wait for a text that begins a turn.
   const listen = async (ctx: any) => {
-    const to = address(ctx);
-    if (!to || leave) return;
-    selected = true;
+    if (leave) return;
     const mine = (leave = new AbortController());
     while (!mine.signal.aborted) {
       try {
-        const told = await tell("wait", to, session(ctx), mine.signal);
+        const told = await tell("wait", session(ctx), mine.signal);
         if (told.text && ctx.isIdle?.() !== false) pi.sendUserMessage(told.text);
       } catch {
         await new Promise((done) => setTimeout(done, 5000)); // the bridge is not there
@@ -48,31 +43,20 @@ export default function (pi: ExtensionAPI) {
     }
   };
 
-  const stop = (ctx: any, last: string | undefined) => {
-    leave?.abort();
+  const stop = (ctx: any) => {
+    if (!leave) return;
+    leave.abort();
     leave = undefined;
-    if (selected && last) {
-      selected = false;
-      tell("left", { url: last, key: "__KEY__" }, session(ctx)).catch(() => {});
-    }
+    tell("left", session(ctx)).catch(() => {});
   };
 
-  let url: string | undefined;
-  const look = (ctx: any) => {
-    const to = address(ctx);
-    if (to) {
-      url = to.url;
-      void listen(ctx);
-    } else {
-      stop(ctx, url);
-    }
-  };
+  const look = (ctx: any) => (ours(ctx) ? void listen(ctx) : stop(ctx));
 
   pi.on("session_start", (_event: any, ctx: any) => look(ctx));
   pi.on("model_select", (_event: any, ctx: any) => look(ctx));
-  pi.on("session_shutdown", (_event: any, ctx: any) => stop(ctx, url));
+  pi.on("session_shutdown", (_event: any, ctx: any) => stop(ctx));
   pi.on("before_provider_headers", (event: any, ctx: any) => {
-    if (!address(ctx)) return;
+    if (!ours(ctx)) return;
     const set = (name: string, value: unknown) => {
       // A header takes no other characters; the bridge finds the directory in the system text as well.
       if (typeof value === "string" && /^[\x20-\x7e]+$/.test(value)) event.headers[name] = value;

@@ -69,8 +69,6 @@ def _entries(part: str, created: int, told: Record, message: str, about: Record)
             yield Entry(id=EntryId(part), at=at, kind="user", content=(_file(told),))
         case "tool":
             yield from _tool(part, at, told)
-        case "step-finish" | "step-start" if not mine:
-            pass
         case _:
             pass
     if record(about.get("error")).get("name") == "MessageAbortedError":
@@ -92,8 +90,9 @@ def _tool(part: str, at: str, told: Record) -> Iterator[Entry]:
     )
     if state.get("status") not in ("completed", "error"):
         return
-    failed = state.get("status") == "error"
-    text = string(state.get("error" if failed else "output"))
+    broken = state.get("status") == "error"
+    text = string(state.get("error" if broken else "output"))
+    code = record(state.get("metadata")).get("exit")
     attached = [_file(record(each)) for each in series(state.get("attachments"))]
     spent = record(state.get("time"))
     start, end = spent.get("start"), spent.get("end")
@@ -104,7 +103,7 @@ def _tool(part: str, at: str, told: Record) -> Iterator[Entry]:
         call=call,
         name=tool,
         content=(*((Text(text=text),) if text else ()), *attached),
-        is_error=failed,
+        is_error=broken or (isinstance(code, int) and code != 0),
         duration_ms=end - start if isinstance(start, int) and isinstance(end, int) else None,
     )
 
