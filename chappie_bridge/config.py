@@ -99,6 +99,9 @@ class Settings(BaseModel):
     keep_results: float = Field(86400, ge=60)
     roots: tuple[str, ...] = ()
     rules: tuple[Rule, ...] = ()
+    download_max: int = Field(2 * 1024**3, ge=1024)
+    download_seconds: float = Field(3600, gt=0)
+    download_hosts: tuple[str, ...] = ()
     body_max: int = Field(4 * 1024 * 1024, ge=64 * 1024, le=256 * 1024 * 1024)
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
 

@@ -10,8 +10,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 
+from chappie_broker.addresses import Allowed
 from chappie_broker.broker import Broker
 from chappie_broker.desk import CallerDesk
+from chappie_broker.download import Bounds
 from chappie_broker.hub import Hub
 from chappie_broker.limits import Limits
 from chappie_broker.state import StateDirectory
@@ -85,7 +87,14 @@ async def serving(
         now = time.time()
         await store.save_device(Device(LOCAL, socket.gethostname(), token, now, now))
         broker = await stack.enter_async_context(
-            Broker.open(store, key=bytes.fromhex(key), version=VERSION, limits=limits(settings), mint=mint)
+            Broker.open(
+                store,
+                key=bytes.fromhex(key),
+                version=VERSION,
+                limits=limits(settings),
+                mint=mint,
+                bounds=bounds(settings),
+            )
         )
         desk = CallerDesk(broker, local_device=LOCAL)
         await stack.enter_async_context(desk.open())
@@ -104,6 +113,15 @@ async def serving(
             host, port = Address.parse(settings.listen)
             link = f"ws://{Address(host, await stack.enter_async_context(hub.serve_tcp(host, port)))}"
         yield Serving(broker, hub, attendant, link)
+
+
+def bounds(settings: Settings) -> Bounds:
+    """Of what is downloaded."""
+    return Bounds(
+        max_bytes=settings.download_max,
+        seconds=settings.download_seconds,
+        allowed=Allowed.of(settings.download_hosts),
+    )
 
 
 def limits(settings: Settings) -> Limits:
