@@ -1,6 +1,8 @@
 # make up     run the bridge here (installs what it needs into .venv first)
 # make dev    install everything that development needs
 # make test   the tests
+# make sim    histories of the whole bridge on a virtual clock, SEEDS=N of them
+# make mutants  bugs put in on purpose, and the seed that finds each
 # make check  formatting, lint, types, import rules: under 90 seconds
 # make conformance   the public MCP conformance suite: at most 8 minutes, its installation included
 # make test-clients  MCP clients that nobody here wrote: at most 8 minutes, their installation included
@@ -9,7 +11,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: up dev test check conformance test-clients bench format lint mypy pyright imports
+.PHONY: up dev test sim mutants check conformance test-clients bench format lint mypy pyright imports
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -24,6 +26,13 @@ dev: .venv/.developed
 
 test: .venv/.developed
 	$(PY) -m pytest -q $(ARGS)
+
+SEEDS ?= 1000
+sim: .venv/.developed
+	$(PY) -m tests.sim --seeds $(SEEDS) $(ARGS)
+
+mutants: .venv/.developed
+	$(PY) -m tests.sim.mutants $(ARGS)
 
 conformance: .venv/.developed
 	$(PY) -m tests.conformance

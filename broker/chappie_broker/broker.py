@@ -205,6 +205,7 @@ class Broker:
         conversation = self._hear(request.caller)
         origin = self._identity.origin(request.caller)
         left = self._directory.bound(conversation)
+        sent = self._mailroom.sent(origin.id)  # later answers may still be on their way
         with self._parking():
             async with self._targets.chosen(conversation, request, deadline, change=True) as choice:
                 session = choice.session
@@ -214,7 +215,7 @@ class Broker:
         if initialization.observer:
             companions = Companions()
         else:
-            self.dispatch.settle(origin.id)
+            self.dispatch.settle(origin.id, sent)
             companions = self._companions(origin, session)
         return SessionOpened(
             request=request.request,

@@ -163,12 +163,14 @@ class Mailroom:
         """Responses of which nobody ever told."""
         return [receipt for receipt, sending in self._sending.items() if sending.began < before]
 
-    def settle(self, addressee: str) -> list[Parcel]:
-        """The addressee's next request came: what was sent has arrived."""
+    def sent(self, addressee: str) -> list[Parcel]:
+        """What left through the gate and waits for the addressee's next request."""
         box = self._boxes.get(addressee)
-        if not box:
-            return []
-        settled = [parcel for parcel in box.values() if parcel.stage is Stage.SENT]
+        return [parcel for parcel in box.values() if parcel.stage is Stage.SENT] if box else []
+
+    def settle(self, sent: Iterable[Parcel]) -> list[Parcel]:
+        """A request came after these were sent, so they have arrived; those that did."""
+        settled = [parcel for parcel in sent if parcel.stage is Stage.SENT]
         for parcel in settled:
             parcel.advance("next_request")
             self._remove(parcel)
@@ -176,8 +178,7 @@ class Mailroom:
 
     def recall(self, addressee: str) -> list[Parcel]:
         """The same request came again: what its reply carried never arrived."""
-        box = self._boxes.get(addressee)
-        recalled = [parcel for parcel in box.values() if parcel.stage is Stage.SENT] if box else []
+        recalled = self.sent(addressee)
         for parcel in recalled:
             parcel.advance("unsent")
         return recalled

@@ -572,9 +572,10 @@ class Dispatch:
 
     # -- settling --------------------------------------------------------------------------------
 
-    def settle(self, addressee: str) -> None:
-        """The addressee's next request came: tell the agents and the store."""
-        parcels = self.mailroom.settle(addressee)
+    def settle(self, addressee: str, sent: list[Parcel] | None = None) -> None:
+        """The addressee's next request came: tell the agents and the store.  `sent`: what was sent before
+        it came, where that was some time ago."""
+        parcels = self.mailroom.settle(self.mailroom.sent(addressee) if sent is None else sent)
         if not parcels:
             return
         by_session: dict[SessionId, list[Parcel]] = {}

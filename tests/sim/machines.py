@@ -3,6 +3,7 @@
 import shutil
 import sqlite3
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -63,6 +64,7 @@ class BrokerMachine:
 
     def __init__(self, world: "World", random: Random, slowness: float) -> None:
         self._world, self._random, self._slowness = world, random, slowness
+        self._limits = replace(LIMITS, keep_in_memory=2_000) if world.remembers else LIMITS
         self.connection: sqlite3.Connection = new_registry()
         self.jump = 0.0
         self.life = 0
@@ -95,7 +97,7 @@ class BrokerMachine:
                 await registry.save_device(device)
         mint = Mint(self._random.randbytes)
         async with Broker.open(
-            registry, key=KEY, version="0", limits=LIMITS, now=self.now, mint=mint
+            registry, key=KEY, version="0", limits=self._limits, now=self.now, mint=mint
         ) as broker:
             self.broker = broker
             self.hub = Hub(

@@ -6,9 +6,8 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import AbstractContextManager
-from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -269,7 +268,8 @@ def main() -> int:
     numbers = range(len(MUTANTS)) if given.only is None else [given.only]
     missed = 0
     with ProcessPoolExecutor(given.jobs) as pool:
-        for name, seed, message in pool.map(partial(hunt, seeds=given.seeds), numbers):
+        for done in as_completed([pool.submit(hunt, number, given.seeds) for number in numbers]):
+            name, seed, message = done.result()
             missed += seed is None
             found = "NOT FOUND" if seed is None else f"seed {seed}"
             print(f"{name:34} {found:10} {message[:90]}", flush=True)

@@ -132,12 +132,12 @@ class Oracle:
     # -- what clients see ------------------------------------------------------------------------
 
     def asked(self, conversation: str, *, again: bool) -> None:
-        """A request that settles; `again`: one that can be told to be the same as one before."""
-        if again:
-            return
+        """A request that settles; `again`: one that can be told to be the same as one before, so that
+        everything in the lost answers is offered again."""
         for response in [each for each in self._lost if each.conversation == conversation]:
             self._lost.remove(response)
-            self.excused.update(response.operations, response.inputs)
+            if not again:
+                self.excused.update(response.operations, response.inputs)
 
     def lost(self, conversation: str, life: int, view: Any) -> None:
         """The gate saw this answer leave, and nobody received it."""

@@ -117,7 +117,7 @@ class World:
         self.raised: list[BaseException] = []
         self.index_template = _template()
         self.jumped = 0.0
-        self.remembers = True
+        self.remembers = self.random.random() < 0.6
         """The broker's memory is large enough for all of this history."""
         layout = self.random.choice(
             ((("s1",),), (("s1", "s2"),), (("s1",), ("s2",)), (("s1", "s2"), ("s3",)))
