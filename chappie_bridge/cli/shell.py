@@ -277,7 +277,11 @@ def history(
             last = await page(new)
         return 0
 
-    ask(loaded.settings, work)
+    try:
+        ask(loaded.settings, work)
+    except KeyboardInterrupt:
+        if not follow:
+            raise
 
 
 def _print(entry: Entry) -> None:

@@ -135,10 +135,15 @@ async def test_a_kill_costs_no_binding(home: Home) -> None:
     """B01 B45: after `kill -9` its agent leaves by itself; a restart finds session and binding again."""
     with home.up() as running:
         session = running.ready["session"]
+        mark = str(home.root / "mark")
         async with running.client("2026-07-28", "mine") as chat:
             await chat.tool("init")
+            calls = [{"name": "bash", "arguments": {"command": f"sh -c 'sleep 600' {mark}"}}]
+            await chat.tool("call", calls=calls, wait=0)
+        until(lambda: bool(commands_with(mark)), "the tool's program runs")
         running.stop(signal.SIGKILL)
         until(lambda: not home.processes(), "the agent noticed that its parent is gone")
+        assert not commands_with(mark)
     with home.up() as running:
         assert running.ready["session"] == session
         async with running.client("legacy", "mine") as chat:
