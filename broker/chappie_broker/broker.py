@@ -1,7 +1,7 @@
 """The Switchboard: takes requests, waits for outcomes, says what accompanies them."""
 
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -156,7 +156,7 @@ class Broker:
         now: Callable[[], float] = time,
         mint: Mint | None = None,
         bounds: Bounds | None = None,
-    ) -> AsyncIterator["Broker"]:
+    ) -> AsyncGenerator["Broker"]:
         """A running broker; `bounds` are of what it downloads.  At its end everything noted is written."""
         async with anyio.create_task_group() as tasks:
             broker = cls(
@@ -289,6 +289,7 @@ class Broker:
                     if first is None:
                         await self._begin(session, operation)
                 else:
+                    stands = operation.id
                     with anyio.CancelScope(shield=True):  # what is committed also begins
                         stands = await self._accept_key(session, operation, request.key)
                         if stands == operation.id:

@@ -12,7 +12,15 @@ from chappie_bridge.wire.ids import ConversationId, DeviceId, InputId, Operation
 from chappie_bridge.wire.ports import Link
 from chappie_bridge.wire.requests import ListSessions
 from chappie_bridge.wire.session import SESSION, Presence
-from chappie_bridge.wire.values import Input, ModelRequest, Moving, SessionHead, SessionInfo, SessionRow
+from chappie_bridge.wire.values import (
+    Input,
+    ModelRequest,
+    Moving,
+    SessionHead,
+    SessionInfo,
+    SessionRow,
+    Standing,
+)
 
 from .clock import iso
 from .operations import Operation
@@ -208,9 +216,10 @@ class Directory:
 
     def row(self, session: Session) -> SessionRow:
         info = session.info
-        status = {Presence.ONLINE: info.activity, Presence.ADRIFT: "adrift"}.get(session.presence, "offline")
-        if session.online and session.running is not None and status in ("ready", "idle"):
-            status = "executing"
+        status: Standing = "adrift" if session.presence is Presence.ADRIFT else "offline"
+        if session.online:
+            working = session.running is not None and info.activity in ("ready", "idle")
+            status = "executing" if working else info.activity
         return SessionRow(
             id=info.id,
             agent=info.agent,

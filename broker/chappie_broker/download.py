@@ -8,7 +8,7 @@ redirect is checked anew.  HTTP is h11's over a plain stream: no cookies, no pro
 import hashlib
 import socket
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, NamedTuple
 from urllib.parse import urljoin
@@ -154,7 +154,7 @@ class Download:
             await held[0].aclose()
 
     @asynccontextmanager
-    async def _response(self) -> AsyncIterator[_Body]:
+    async def _response(self) -> AsyncGenerator[_Body]:
         """The file's own response, after redirects.  :raises DownloadFailed: :raises TooLarge:"""
         url = self._attachment.download_url
         for _ in range(REDIRECTS + 1):
@@ -198,7 +198,7 @@ class Download:
 
 
 @asynccontextmanager
-async def _connected(to: Target, bounds: Bounds) -> AsyncIterator[ByteStream]:
+async def _connected(to: Target, bounds: Bounds) -> AsyncGenerator[ByteStream]:
     """A connection to the one address that was checked.  :raises DownloadFailed:"""
     stream: ByteStream | None = None
     try:

@@ -21,7 +21,7 @@ from chappie_bridge.wire.ids import SessionId
 from chappie_bridge.wire.link import CHUNK_BYTES
 from chappie_bridge.wire.messages import Pull, Pulled
 from chappie_bridge.wire.ports import Link
-from chappie_bridge.wire.transfer import Flow, Span
+from chappie_bridge.wire.transfer import PULL, WINDOW, Flow, Span
 
 from .rpc import Correspondence
 
@@ -158,7 +158,7 @@ class AgentFeed:
             done.release()
 
         try:
-            two = anyio.Semaphore(2)
+            two = anyio.Semaphore(WINDOW // PULL)
             async with anyio.create_task_group() as tasks:
                 asked = False
                 while (span := await room.span()) is not None or not asked:

@@ -15,13 +15,16 @@ class Identity:
 
     def __init__(self, key: bytes) -> None:
         self._key = key
-        self.of = lru_cache(maxsize=10_000)(self._of)
+        self._hashed = lru_cache(maxsize=10_000)(self._hash)
 
-    def _of(self, caller: Caller) -> ConversationId | None:
+    def of(self, caller: Caller) -> ConversationId | None:
         if caller.source in ("none", "shell", "session"):
             return None
+        return self._hashed(caller.principal, caller.source, caller.value)
+
+    def _hash(self, *parts: str) -> ConversationId:
         digest = hmac.new(self._key, digestmod=hashlib.sha256)
-        for part in (caller.principal, caller.source, caller.value):
+        for part in parts:
             raw = part.encode("utf-8", "surrogatepass")
             digest.update(len(raw).to_bytes(8, "big"))
             digest.update(raw)

@@ -1,6 +1,6 @@
 """Where a failure of the registry becomes an error for the caller.  One boundary."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 from chappie_bridge.wire.errors import Executed
@@ -9,7 +9,7 @@ from .store.port import StoreError
 
 
 @contextmanager
-def storing(executed: Executed) -> Iterator[None]:
+def storing(executed: Executed) -> Generator[None]:
     """:raises BridgeError: what StoreError becomes; `executed` is what the caller knows of its tools."""
     try:
         yield

@@ -1,6 +1,6 @@
 """Which session a request means (SPEC §1 "Which session") and how a conversation takes part in it (§2)."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Literal
@@ -60,7 +60,7 @@ class Targets:
     @asynccontextmanager
     async def chosen(
         self, conversation: ConversationId | None, request: OpenSession, deadline: float, *, change: bool
-    ) -> AsyncIterator[Choice]:
+    ) -> AsyncGenerator[Choice]:
         """The target.  With `change` (that is `init`) it is saved as the default after the body succeeded;
         else before it, and only when the conversation has none.
 

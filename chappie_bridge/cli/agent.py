@@ -40,7 +40,7 @@ _LAST_WORDS = 1.5
 """Seconds in which what was stopped may still tell its outcome."""
 
 
-@click.command()
+@click.command(context_settings={"allow_interspersed_args": False})
 @click.option(
     "--directory",
     metavar="DIR",
@@ -56,6 +56,8 @@ _LAST_WORDS = 1.5
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="The device token for --connect; CHAPPIE_TOKEN holds it otherwise.",
 )
+@click.option("--mcp", "foreign", is_flag=True, help="The tools of the MCP server that COMMAND starts.")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.option("--lifeline", type=int, hidden=True)
 @settings("connect")
 @as_json
@@ -66,6 +68,8 @@ def agent(
     name: str | None,
     new: bool,
     token_file: Path | None,
+    foreign: bool,
+    command: tuple[str, ...],
     lifeline: int | None,
 ) -> None:
     """Run the built-in agent in DIR, for a broker that runs elsewhere.
@@ -83,11 +87,18 @@ def agent(
     token = token_file.read_text(encoding="utf-8").strip() if token_file else os.environ.get("CHAPPIE_TOKEN")
     if loaded.settings.connect and not token:
         raise BadArguments("--connect needs a device token: --token-file FILE, or CHAPPIE_TOKEN.")
+    if foreign != bool(command):
+        raise click.UsageError("--mcp and the command of a server belong together: agent --mcp COMMAND…")
+    if foreign:
+        from .foreign import serve
+
+        run(serve, loaded.settings, state, directory, command, name, new, token, as_json)
+        return
     terminal = Terminal()
     screen = terminal if terminal.attended and not as_json else None
     opened = _open(loaded.settings, state, directory, screen, name=name, new=new)
     try:
-        run(_linked, loaded.settings, state, opened, screen, token, as_json, lifeline)
+        run(linked, loaded.settings, state, opened, screen, token, as_json, lifeline)
     finally:
         opened.close()
         terminal.close()
@@ -133,7 +144,7 @@ def policy(settings: Settings) -> Policy:
     return Policy(rules=rules, roots=tuple(Path(root).expanduser() for root in settings.roots))
 
 
-async def _linked(
+async def linked(
     settings: Settings,
     state: StateDirectory,
     opened: Opened,

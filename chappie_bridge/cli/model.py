@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from chappie_agents.hosts.model.endpoint import Endpoint
     from chappie_agents.hosts.model.install import Plan
+    from chappie_agents.hosts.model.knowledge import Settings
     from chappie_agents.hosts.model.session import ProgramSession
     from chappie_broker.state import StateDirectory
 
@@ -33,24 +34,51 @@ PORT = 24275
 
 @click.group(invoke_without_command=True)
 @click.option("--port", type=click.IntRange(0, 65535), default=PORT, help="0 takes a free one.")
+@click.option("--titles", type=click.Choice(["local", "chatgpt"]), default="local", help="Who makes titles.")
+@click.option(
+    "--subagents",
+    type=click.Choice(["hide", "drive"]),
+    default="hide",
+    help="Whether ChatGPT sees the tools that start sub-agents.",
+)
+@click.option(
+    "--summary-wait",
+    metavar="SECONDS",
+    type=click.FloatRange(1, 3600),
+    default=120.0,
+    help="How long a summary waits for ChatGPT before a digest takes its place.",
+)
 @settings("connect")
 @as_json
 @click.pass_context
-def model(ctx: click.Context, loaded: Loaded, as_json: bool, port: int) -> None:
+def model(
+    ctx: click.Context,
+    loaded: Loaded,
+    as_json: bool,
+    port: int,
+    titles: str,
+    subagents: str,
+    summary_wait: float,
+) -> None:
     """Serve the model `chappie` to agent programs of this machine.
 
     A person selects it in Pi, Codex, OpenCode, Claude Code or Qwen Code, and ChatGPT works there.
     `chappie-bridge model install PROGRAM` prints what each one needs.
     """
     if ctx.invoked_subcommand is None:
-        import anyio
+        from chappie_agents.hosts.model.knowledge import Settings
         from chappie_broker.state import StateDirectory
 
+        from .loop import run
+
+        chosen = Settings(
+            summary_wait=summary_wait, subagents=subagents == "drive", titles=titles == "chatgpt"
+        )
         state = StateDirectory.visit(loaded.settings.state_directory)
-        anyio.run(_serve, loaded, state, port, as_json)
+        run(_serve, loaded, state, chosen, port, as_json)
 
 
-async def _serve(loaded: Loaded, state: StateDirectory, port: int, as_json: bool) -> None:
+async def _serve(loaded: Loaded, state: StateDirectory, chosen: Settings, port: int, as_json: bool) -> None:
     import anyio
     from chappie_agents.attendant import AgentHost
     from chappie_agents.dial import Dial
@@ -58,7 +86,6 @@ async def _serve(loaded: Loaded, state: StateDirectory, port: int, as_json: bool
     from chappie_agents.hosts.model.extensions import Extensions
     from chappie_agents.hosts.model.history import habits_for
     from chappie_agents.hosts.model.house import House
-    from chappie_agents.hosts.model.knowledge import Settings
 
     from chappie_bridge.wire.ids import Mint
 
@@ -75,7 +102,7 @@ async def _serve(loaded: Loaded, state: StateDirectory, port: int, as_json: bool
         host,
         state.path / "programs",
         device=platform.node() or "device",
-        settings=Settings(),
+        settings=chosen,
         habits=habits_for(wake),
         now=time.time,
         mint=mint,

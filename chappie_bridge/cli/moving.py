@@ -15,7 +15,7 @@ from . import FAILED
 from .options import as_json, settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Sequence
 
     from chappie_bridge.config import Loaded
     from chappie_bridge.wire.ports import Switchboard
@@ -62,6 +62,7 @@ def send(
                 wait=0,
             )
         )
+        ended = view
         async with anyio.create_task_group() as tasks:
             for index, file in enumerate(files):
                 tasks.start_soon(_push, broker, view, index, file)
@@ -271,7 +272,8 @@ async def _followed(
     from .reach import SHELL
 
     until = None if wait is None else anyio.current_time() + wait
-    what = f"{len(view.files)} files" if len(view.files) > 1 else view.files[0].path
+    first, *more = view.files
+    what = f"{len(view.files)} files" if more else first.path
     with _bar(quiet, what, None) as advance:
         while view.status in OPEN and (until is None or anyio.current_time() < until):
             view = await broker.call(Submit(caller=SHELL, operation=view.operation, wait=_LOOK))
@@ -292,7 +294,7 @@ class _Advance:
 
 
 @contextmanager
-def _bar(quiet: bool, what: str, total: int | None) -> Iterator[_Advance]:
+def _bar(quiet: bool, what: str, total: int | None) -> Generator[_Advance]:
     """Bytes, rate and time left, on a terminal only."""
     if quiet or not sys.stderr.isatty():
         yield _Advance()

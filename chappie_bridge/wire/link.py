@@ -46,7 +46,7 @@ class Hello(Value):
     of: InstanceId | None = None
     received: int = 0
     version: str = ""
-    name: str = Field("", max_length=256)
+    name: str = Field(default="", max_length=256)
 
 
 class Welcome(Value):

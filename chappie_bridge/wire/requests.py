@@ -47,7 +47,7 @@ class ListSessions(CallerRequest):
     directory: str | None = None
     name: str | None = None
     online: bool | None = None
-    limit: int = Field(50, ge=1, le=200)
+    limit: int = Field(default=50, ge=1, le=200)
     after: SessionId | None = None
 
 
@@ -67,7 +67,7 @@ class OpenSession(CallerRequest):
     directory: str | None = None
     agent: str | None = None
     create: bool = False
-    wait: float = Field(40, ge=0, le=50)
+    wait: float = Field(default=40, ge=0, le=50)
 
 
 class SessionOpened(Request):
@@ -86,7 +86,7 @@ class ListTools(CallerRequest):
     type: Literal["list_tools"] = "list_tools"
     session: SessionId | None = None
     names: tuple[str, ...] | None = None
-    wait: float = Field(40, ge=0, le=50)
+    wait: float = Field(default=40, ge=0, le=50)
 
 
 class ToolList(Request):
@@ -109,7 +109,7 @@ class Submit(CallerRequest):
     cancel: bool = False
     key: str | None = None
     tunnel_request: str | None = None
-    wait: float = Field(40, ge=0, le=50)
+    wait: float = Field(default=40, ge=0, le=50)
 
 
 class Chat(CallerRequest):
@@ -118,7 +118,7 @@ class Chat(CallerRequest):
     text: str
     reply_to: str | None = None
     final: bool = True
-    wait: float = Field(40, ge=0, le=50)
+    wait: float = Field(default=40, ge=0, le=50)
 
 
 class Upload(Value):
@@ -143,9 +143,9 @@ class Transfer(CallerRequest):
     source: RemotePaths | None = None
     sink: RemotePaths | None = None
     overwrite: bool = False
-    limit: int | None = Field(None, ge=0)
+    limit: int | None = Field(default=None, ge=0)
     tunnel_request: str | None = None
-    wait: float = Field(40, ge=0, le=50)
+    wait: float = Field(default=40, ge=0, le=50)
 
 
 class Push(CallerRequest):
@@ -156,7 +156,7 @@ class Push(CallerRequest):
     operation: OperationId
     index: int = Field(ge=0)
     offset: int = Field(ge=0)
-    data: str = Field("", max_length=768 * 1024)
+    data: str = Field(default="", max_length=768 * 1024)
     sha256: str | None = None
 
 

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 from .machine import Table
 
-WINDOW = 1024 * 1024
+WINDOW = 2 * 1024 * 1024
 """Bytes that may be under way between a source and what its sink has written."""
 
-PULL = WINDOW // 2
+PULL = WINDOW // 4
 """Bytes asked for at a time: one half is on its way while the other is being written."""
 
 

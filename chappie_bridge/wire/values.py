@@ -50,6 +50,10 @@ class Skill(Value):
 
 
 Activity = Literal["ready", "executing", "asking", "requesting", "idle"]
+"""What an agent says of its session."""
+
+Standing = Literal["ready", "executing", "asking", "requesting", "idle", "adrift", "offline"]
+"""The same as the broker tells it, who knows also when nobody is there."""
 
 
 class SessionInfo(Value):
@@ -113,7 +117,7 @@ class SessionRow(Value):
     agent: str
     device: str
     cwd: str
-    status: Literal["ready", "executing", "asking", "requesting", "idle", "adrift", "offline"]
+    status: Standing
     binding_count: int
     last_seen: str
     model: str | None = None
@@ -193,13 +197,13 @@ class Entry(Value):
 class HistoryRange(Value):
     """Which entries.  Named entries are excluded.  `wait` in seconds; 0 never waits."""
 
-    limit: int = Field(20, ge=1, le=200)
+    limit: int = Field(default=20, ge=1, le=200)
     before: EntryId | None = None
     after: EntryId | None = None
-    wait: float = Field(0, ge=0, le=30)
+    wait: float = Field(default=0, ge=0, le=30)
     query: str | None = None
     entry: EntryId | None = None
-    offset: int | None = Field(None, ge=0)
+    offset: int | None = Field(default=None, ge=0)
     find: str | None = None
     observer: bool = False
 

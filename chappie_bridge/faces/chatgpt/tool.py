@@ -68,8 +68,7 @@ class Tool(Generic[A]):
 
     def definition(self) -> dict[str, JsonValue]:
         """As `tools/list` sends it."""
-        meta: dict[str, JsonValue] = {"_meta": dict(self.meta)} if self.meta else {}
-        return meta | {
+        definition: dict[str, JsonValue] = {
             "name": self.name,
             "title": self.title,
             "description": self.description,
@@ -82,6 +81,9 @@ class Tool(Generic[A]):
                 "openWorldHint": self.open_world,
             },
         }
+        if self.meta:
+            definition["_meta"] = {**self.meta}
+        return definition
 
 
 def session_id(value: str | None) -> SessionId | None:
