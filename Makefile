@@ -6,12 +6,14 @@
 # make check  formatting, lint, types, import rules: under 90 seconds
 # make conformance   the public MCP conformance suite: at most 8 minutes, its installation included
 # make test-clients  MCP clients that nobody here wrote: at most 8 minutes, their installation included
+# make test-hosts    agent programs, driven without a model: at most 20 minutes, their installation included;
+#                    CHAPPIE_HOSTS="pi codex" drives these alone, in at most 10
 # make bench  every measured claim of bench/, a row each in bench/results.md
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: up dev test sim mutants check conformance test-clients bench format lint mypy pyright imports
+.PHONY: up dev test sim mutants check conformance test-clients test-hosts bench format lint mypy pyright imports
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -39,6 +41,9 @@ conformance: .venv/.developed
 
 test-clients: .venv/.developed
 	$(PY) -m pytest -q tests/clients $(ARGS)
+
+test-hosts: .venv/.developed
+	$(PY) -m pytest tests/hosts --durations=5 $(ARGS)
 
 check: .venv/.developed
 	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target format lint mypy pyright imports

@@ -366,6 +366,7 @@ async def test_a_held_session_outlives_every_lease(tmp_path: Path) -> None:
         await _held(on, program)
         await anyio.sleep(3 * 3600)
         assert not on.link.all(SessionEnded)
+        assert on.link.all(SessionChanged)[-1].session.activity == "ready"
 
 
 async def test_a_summary_is_a_model_request_and_nothing_runs_meanwhile(tmp_path: Path) -> None:

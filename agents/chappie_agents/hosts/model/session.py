@@ -166,6 +166,7 @@ class ProgramSession:
 
     def attached(self, link: Link) -> None:
         self._records.attach(link)
+        self._records.tell(SessionChanged(session=self.info))  # it may have changed since it registered
         for request in self._asked.open:
             self._request_opened(request)
         if self._needs():
