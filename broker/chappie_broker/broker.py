@@ -417,6 +417,8 @@ class Broker:
         if sent and sending.operation is not None:
             sending.operation.shown = True
             sending.operation.delivered |= sending.final
+            if sending.final and sending.operation.origin.kind == "shell":
+                self.dispatch.arrived(sending.operation)
         stored = [DeliveryId(parcel.key) for parcel in sending.parcels if parcel.stored]
         if stored and sent:
             self._writer.add(partial(self._store.mark_sent, stored, self._now()))

@@ -572,6 +572,13 @@ class Dispatch:
 
     # -- settling --------------------------------------------------------------------------------
 
+    def arrived(self, operation: Operation) -> None:
+        """A shell was told how it ended.  It has no next request that would settle that."""
+        session = self.directory.sessions.get(operation.target.session)
+        self.settled[operation.id] = operation.target.session
+        if session is not None and session.link is not None:
+            session.link.send(Settled(session=session.info.id, operations=(operation.id,)))
+
     def settle(self, addressee: str, sent: list[Parcel] | None = None) -> None:
         """The addressee's next request came: tell the agents and the store.  `sent`: what was sent before
         it came, where that was some time ago."""

@@ -142,7 +142,11 @@ def call(
                 wait=min(_STRETCH, wait) if wait is not None else _STRETCH,
             )
         )
-        return _show(await _to_the_end(broker, view, wait), as_json=as_json)
+        ended = await _to_the_end(broker, view, wait)
+        code = _show(ended, as_json=as_json)
+        if ended.companions.receipt is not None:
+            broker.told(ended.companions.receipt, sent=True)
+        return code
 
     ask(loaded.settings, work)
 

@@ -26,7 +26,7 @@ class OpenSource(Request):
     path: str | None = None
     reference: str | None = None
     keep: bool = False
-    limit: int | None = Field(None, ge=0)
+    limit: int | None = Field(default=None, ge=0)
 
 
 class SourceOpened(Request):
@@ -75,7 +75,7 @@ class OpenSink(Request):
     stream: int
     path: str
     fingerprint: str
-    size: int | None = Field(None, ge=0)
+    size: int | None = Field(default=None, ge=0)
     overwrite: bool = False
     parents: bool = True
     restart: bool = False

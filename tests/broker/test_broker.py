@@ -798,3 +798,14 @@ async def test_the_same_tunnel_request_twice_at_once_runs_once(tmp_path: Path) -
                 tasks.start_soon(one)
         assert len({view.operation for view in views}) == 1
         assert len(agent.batches()) == 1
+
+
+async def test_what_a_shell_was_told_is_settled_at_once(tmp_path: Path) -> None:
+    async with broker(tmp_path) as board:
+        agent = ScriptedAgent(board.dispatch)
+        agent.register("s")
+        await settle_down()
+        shell = Caller(principal="owner", source="shell")
+        view = await board.call(submit(shell, session="s"))
+        board.told(view.companions.receipt, sent=True)
+        assert [message.operations for message in agent.settled()] == [(view.operation,)]
