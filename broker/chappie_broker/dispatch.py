@@ -575,9 +575,14 @@ class Dispatch:
     def arrived(self, operation: Operation) -> None:
         """A shell was told how it ended.  It has no next request that would settle that."""
         session = self.directory.sessions.get(operation.target.session)
-        self.settled[operation.id] = operation.target.session
+        self._note_settled(operation.id, operation.target.session)
         if session is not None and session.link is not None:
             session.link.send(Settled(session=session.info.id, operations=(operation.id,)))
+
+    def _note_settled(self, name: str, session: SessionId) -> None:
+        self.settled[name] = session
+        while len(self.settled) > MAX_SETTLED:
+            self.settled.popitem(last=False)
 
     def settle(self, addressee: str, sent: list[Parcel] | None = None) -> None:
         """The addressee's next request came: tell the agents and the store.  `sent`: what was sent before
@@ -588,9 +593,7 @@ class Dispatch:
         by_session: dict[SessionId, list[Parcel]] = {}
         for parcel in parcels:
             by_session.setdefault(parcel.session, []).append(parcel)
-            self.settled[parcel.operation or parcel.key.partition(":")[2]] = parcel.session
-        while len(self.settled) > MAX_SETTLED:
-            self.settled.popitem(last=False)
+            self._note_settled(parcel.operation or parcel.key.partition(":")[2], parcel.session)
         for session_id, group in by_session.items():
             link = self.directory.sessions[session_id].link if session_id in self.directory.sessions else None
             if link is not None:
