@@ -35,6 +35,8 @@ class Driver:
     name: ClassVar[str]
     tells_exit_codes: ClassVar[bool] = True
     """Does its protocol say that a command failed?"""
+    wakes: ClassVar[bool] = False
+    """Can ChatGPT begin a turn there?"""
 
     def __init__(self, bridge: Bridge) -> None:
         self.bridge, self.home = bridge, bridge.home
@@ -144,6 +146,7 @@ class Driver:
 
 class Pi(Driver):
     name = "pi"
+    wakes = True
 
     def __init__(self, bridge: Bridge) -> None:
         super().__init__(bridge)
@@ -255,6 +258,7 @@ class Codex(Driver):
 class OpenCode(Driver):
     name = "opencode"
     tells_exit_codes = False
+    wakes = True
 
     def __init__(self, bridge: Bridge) -> None:
         super().__init__(bridge)

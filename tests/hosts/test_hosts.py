@@ -77,8 +77,12 @@ async def test_a_batch_with_results_images_failures_and_unknown_tools(tmp_path: 
         assert not done.is_error
         await until_status(on.chat, session, "idle")
         late = await on.chat.call("call", calls=[sh("echo late").as_json])
-        if late.is_error:  # it cannot be woken: the answer says what the person must do
+        if on.program.wakes:
+            assert "late" in results(late)[0].text
+        else:  # the answer says what the person must do
+            assert late.head["executed"] == "no"
             assert "not_listening" in late.texts[1]
+            assert "continue" in late.texts[1]
 
 
 async def test_an_endpoint_killed_during_a_hold_and_during_tools_runs_nothing_twice(

@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import json
 import selectors
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -103,6 +103,12 @@ class Link(FakeLink):
         ]
 
 
+def now_of() -> Callable[[], float]:
+    """The clock of the running loop, for any thread."""
+    loop = asyncio.get_running_loop()
+    return lambda: START + loop.time()
+
+
 @dataclass
 class Stage:
     """An endpoint on the files of one directory."""
@@ -140,11 +146,7 @@ class Stage:
 @asynccontextmanager
 async def stage(directory: Path, settings: Settings | None = None, **more: Any) -> AsyncGenerator[Stage]:
     """A process of the endpoint; at its end it is gone as if killed, but for closed files."""
-    host, loop = AgentHost(), asyncio.get_running_loop()
-
-    def now() -> float:
-        return START + loop.time()
-
+    host, now = AgentHost(), now_of()
     house = House(
         host,
         directory,

@@ -140,6 +140,7 @@ class Endpoint:
         """An extension of ours waits; nothing waits for it once it left."""
         asked = _json(await _body(headers, receive))
         told: JsonValue = None
+        refused: BridgeError | None = None
         async with anyio.create_task_group() as tasks:
 
             async def watch() -> None:
@@ -148,9 +149,14 @@ class Endpoint:
                 tasks.cancel_scope.cancel()
 
             tasks.start_soon(watch)
-            if self._extensions is not None:
-                told = await self._extensions(what, headers, asked)
+            try:
+                if self._extensions is not None:
+                    told = await self._extensions(what, headers, asked)
+            except BridgeError as error:
+                refused = error
             tasks.cancel_scope.cancel()
+        if refused is not None:
+            raise refused
         await _whole(send, 200, encode(record(told)))
 
     async def _open(self, api: Api, headers: Mapping[str, str], receive: Receive) -> _Reply:

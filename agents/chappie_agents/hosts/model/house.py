@@ -74,7 +74,8 @@ class House:
         """`habits` makes what a session knows of its program.  `now`: seconds since the epoch."""
         self.sessions: dict[SessionId, ProgramSession] = {}
         self.settings, self.directory = settings, directory
-        self._host, self._device, self._habits = host, device, habits
+        self.make_habits = habits
+        self._host, self._device = host, device
         self._now, self._mint, self._lease = now, mint, lease
         self._joins: OrderedDict[CallId, SessionId] = OrderedDict()
         self._nameless: set[SessionId] = set()
@@ -188,7 +189,7 @@ class House:
             log.error("the session %s cannot be joined after a restart: %s", session, error)
 
     async def _open(self, home: Home, memory: Memory) -> ProgramSession:
-        habits = self._habits(memory.info, memory.program)
+        habits = self.make_habits(memory.info, memory.program)
 
         def make() -> ProgramSession:
             home.path.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -8,6 +8,7 @@ its next request brings the results by their call ids.
 import hashlib
 import json
 import logging
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +25,19 @@ from chappie_bridge.wire.messages import Finished, PostChat, RunBatch
 from chappie_bridge.wire.values import SessionInfo, ToolCall
 
 log = logging.getLogger("chappie.model")
+
+
+LONGEST = 512 * 1024
+"""Bytes of `session.jsonl` after which it is begun anew."""
+
+LATEST = 64 * 1024
+"""Bytes at its end among which the newest line lies."""
+
+LONGEST_TEXT = 4096
+"""Characters of a last answer that a new process can give again."""
+
+KEPT_HEARD = 64
+"""Typed texts that a new process knows again; a program repeats only what was not answered."""
 
 
 class Journal(Outbox):
@@ -71,7 +85,7 @@ class Journal(Outbox):
 
 
 class Memory(NamedTuple):
-    """What `session.json` holds besides the operations.  `seen`: seconds since the epoch."""
+    """What `session.jsonl` holds besides the operations.  `seen`: seconds since the epoch."""
 
     info: SessionInfo
     program: str
@@ -86,6 +100,8 @@ class Home:
 
     def __init__(self, directory: Path) -> None:
         self.path = directory
+        self._file = directory / "session.jsonl"
+        self._size = 0
 
     @classmethod
     def of(cls, above: Path, program: str, session: SessionId) -> "Home":
@@ -94,35 +110,62 @@ class Home:
         return cls(above / f"{program}-{readable}-{mark}")
 
     def read(self) -> Memory | None:
-        """What was written last; None where nothing readable is."""
+        """What was written last; None where nothing readable is.  Blocks."""
         try:
-            told = json.loads((self.path / "session.json").read_text(encoding="utf-8"))
-            return Memory(
-                info=SessionInfo.model_validate(told["info"]),
-                program=str(told["program"]),
-                seen=float(told["seen"]),
-                given=_given(told["given"]),
-                heard={InputId(name): str(mark) for name, mark in told["heard"].items()},
-                ended=bool(told["ended"]),
-            )
+            with self._file.open("rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - LATEST))
+                lines = file.read().split(b"\n")
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            log.warning("%s cannot be read: %s", self.path / "session.json", error)
+        except OSError as error:
+            log.warning("%s cannot be read: %s", self._file, error)
             return None
+        # The last line may be torn: then the one before it counts.
+        return next((memory for line in reversed(lines) if (memory := _memory(line)) is not None), None)
 
     def write(self, memory: Memory) -> None:
-        """Raises `OSError`."""
+        """Appends: replacing a file makes the disk wait.  Raises `OSError`."""
+        if memory.given is not None and len(memory.given.text) > LONGEST_TEXT:
+            memory = memory._replace(given=None)  # told again by this process only
         told = {**memory._asdict(), "info": memory.info.model_dump(exclude_none=True)}
-        part = self.path / "session.json.part"
-        part.touch(mode=0o600)
-        part.write_text(json.dumps(told, default=_plain), encoding="utf-8")
-        part.replace(self.path / "session.json")
+        told["heard"] = dict(list(memory.heard.items())[-KEPT_HEARD:])
+        line = json.dumps(told, default=_plain).encode() + b"\n"
+        if self._size + len(line) > LONGEST:
+            part = self.path / "session.jsonl.part"
+            part.touch(mode=0o600)
+            part.write_bytes(line)
+            part.replace(self._file)
+            self._size = len(line)
+            return
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        descriptor = os.open(self._file, flags, 0o600)
+        try:
+            if not self._size:
+                self._size = os.fstat(descriptor).st_size
+                os.write(descriptor, b"\n")  # nothing is ever appended to a torn line
+            self._size += os.write(descriptor, line)
+        finally:
+            os.close(descriptor)
 
 
 def open_journal(home: Home, transcript: Transcript, session: SessionId, now: Callable[[], float]) -> Journal:
     """Blocks.  Raises `OSError`."""
     return Journal(home.path / "journal", transcript, session, now=now)
+
+
+def _memory(line: bytes) -> Memory | None:
+    try:
+        told = json.loads(line)
+        return Memory(
+            info=SessionInfo.model_validate(told["info"]),
+            program=str(told["program"]),
+            seen=float(told["seen"]),
+            given=_given(told["given"]),
+            heard={InputId(name): str(mark) for name, mark in told["heard"].items()},
+            ended=bool(told["ended"]),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
 
 
 def _plain(value: object) -> object:
