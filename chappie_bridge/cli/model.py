@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import platform
 import socket
 import sys
 import time
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ import click
 from .options import as_json, settings
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Generator
 
     from chappie_agents.hosts.model.endpoint import Endpoint
     from chappie_agents.hosts.model.install import Plan
@@ -118,17 +119,34 @@ async def _serve(loaded: Loaded, state: StateDirectory, chosen: Settings, port: 
     )
     wakers.append(Extensions(house))
     endpoint = Endpoint(house, state.secret("model-key"), now=time.time, extensions=wakers[0])
-    with house.held():
+    with ExitStack() as stack:
+        stack.enter_context(house.held())
         async with anyio.create_task_group() as tasks:
             with anyio.CancelScope() as life:
                 await tasks.start(on_signal, life)
                 await tasks.start(host.run)
                 await tasks.start(house.run)
                 async with _http(endpoint, port) as taken:
+                    stack.enter_context(_told_to_doctor(state, f"http://127.0.0.1:{taken}"))
                     tasks.start_soon(dial.run)
                     _announce(state, taken, as_json)
                     await anyio.sleep_forever()
             tasks.cancel_scope.cancel()
+
+
+@contextmanager
+def _told_to_doctor(state: StateDirectory, url: str) -> Generator[None]:
+    from .programs import MODEL_DOOR
+
+    file = state.path / MODEL_DOOR
+    part = file.with_suffix(".part")
+    part.touch(mode=0o600)
+    part.write_text(json.dumps({"url": url}), encoding="utf-8")
+    part.replace(file)
+    try:
+        yield
+    finally:
+        file.unlink(missing_ok=True)
 
 
 def _announce(state: StateDirectory, port: int, as_json: bool) -> None:

@@ -51,6 +51,10 @@ def doctor(loaded: Loaded, as_json: bool, move_aside: bool, restore: Path | None
             findings.append(finding)
             if not as_json:
                 _show(finding)
+        for finding in await anyio.to_thread.run_sync(_of_programs, loaded):
+            findings.append(finding)
+            if not as_json:
+                _show(finding)
         return findings
 
     findings = anyio.run(look)
@@ -58,6 +62,17 @@ def doctor(loaded: Loaded, as_json: bool, move_aside: bool, restore: Path | None
         output.document([asdict(finding) for finding in findings])
     if any(finding.verdict == "fault" for finding in findings):
         sys.exit(FAILED)
+
+
+def _of_programs(loaded: Loaded) -> list[Finding]:
+    from chappie_broker.state import StateDirectory, StateError
+
+    from . import programs
+
+    try:
+        return list(programs.findings(StateDirectory.visit(loaded.settings.state_directory), Path.home()))
+    except StateError:
+        return []  # said already
 
 
 def _show(finding: Finding) -> None:
