@@ -102,6 +102,11 @@ class Settings(BaseModel):
     download_max: int = Field(2 * 1024**3, ge=1024)
     download_seconds: float = Field(3600, gt=0)
     download_hosts: tuple[str, ...] = ()
+    titles: Literal["local", "chatgpt"] = "local"
+    subagents: Literal["hide", "drive"] = "hide"
+    summary_wait: float = Field(120, ge=1, le=3600)
+    no_word: float = Field(60, ge=1, le=3600)
+    hold_lease: float = Field(600, ge=60)
     body_max: int = Field(4 * 1024 * 1024, ge=64 * 1024, le=256 * 1024 * 1024)
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from chappie_broker.state import StateDirectory
 
     from chappie_bridge.config import Loaded
+    from chappie_bridge.config import Settings as BridgeSettings
 
 log = logging.getLogger("chappie.model")
 
@@ -35,51 +36,25 @@ PORT = 24275
 
 @click.group(invoke_without_command=True)
 @click.option("--port", type=click.IntRange(0, 65535), default=PORT, help="0 takes a free one.")
-@click.option("--titles", type=click.Choice(["local", "chatgpt"]), default="local", help="Who makes titles.")
-@click.option(
-    "--subagents",
-    type=click.Choice(["hide", "drive"]),
-    default="hide",
-    help="Whether ChatGPT sees the tools that start sub-agents.",
-)
-@click.option(
-    "--summary-wait",
-    metavar="SECONDS",
-    type=click.FloatRange(1, 3600),
-    default=120.0,
-    help="How long a summary waits for ChatGPT before a digest takes its place.",
-)
 @settings("connect")
 @as_json
 @click.pass_context
-def model(
-    ctx: click.Context,
-    loaded: Loaded,
-    as_json: bool,
-    port: int,
-    titles: str,
-    subagents: str,
-    summary_wait: float,
-) -> None:
+def model(ctx: click.Context, loaded: Loaded, as_json: bool, port: int) -> None:
     """Serve the model `chappie` to agent programs of this machine.
 
     A person selects it in Pi, Codex, OpenCode, Claude Code or Qwen Code, and ChatGPT works there.
     `chappie-bridge model install PROGRAM` prints what each one needs.
     """
     if ctx.invoked_subcommand is None:
-        from chappie_agents.hosts.model.knowledge import Settings
         from chappie_broker.state import StateDirectory
 
         from .loop import run
 
-        chosen = Settings(
-            summary_wait=summary_wait, subagents=subagents == "drive", titles=titles == "chatgpt"
-        )
         state = StateDirectory.visit(loaded.settings.state_directory)
-        run(_serve, loaded, state, chosen, port, as_json)
+        run(_serve, loaded, state, port, as_json)
 
 
-async def _serve(loaded: Loaded, state: StateDirectory, chosen: Settings, port: int, as_json: bool) -> None:
+async def _serve(loaded: Loaded, state: StateDirectory, port: int, as_json: bool) -> None:
     import anyio
     from chappie_agents.attendant import AgentHost
     from chappie_agents.dial import Dial
@@ -103,7 +78,8 @@ async def _serve(loaded: Loaded, state: StateDirectory, chosen: Settings, port: 
         host,
         state.path / "programs",
         device=platform.node() or "device",
-        settings=chosen,
+        settings=_chosen(loaded.settings),
+        lease=loaded.settings.hold_lease,
         habits=habits_for(wake),
         now=time.time,
         mint=mint,
@@ -132,6 +108,17 @@ async def _serve(loaded: Loaded, state: StateDirectory, chosen: Settings, port: 
                     _announce(state, taken, as_json)
                     await anyio.sleep_forever()
             tasks.cancel_scope.cancel()
+
+
+def _chosen(settings: BridgeSettings) -> Settings:
+    from chappie_agents.hosts.model.knowledge import Settings
+
+    return Settings(
+        summary_wait=settings.summary_wait,
+        no_word=settings.no_word,
+        subagents=settings.subagents == "drive",
+        titles=settings.titles == "chatgpt",
+    )
 
 
 @contextmanager
