@@ -29,8 +29,11 @@ log = logging.getLogger("chappie.mcp")
 START_WITHIN = 30.0
 """Seconds in which a server must answer for the first time, and within which a call waits for it."""
 
-PING_EVERY = 15.0
+LOOK_EVERY = 15.0
 """Seconds between two looks whether an idle server is still there."""
+
+LOOK_WITHIN = 60.0
+"""Seconds in which it must answer such a look."""
 
 LONGEST_PAUSE = 30.0
 
@@ -76,6 +79,7 @@ class Server:
         self._client: Client | None = None
         self._there = anyio.Event()
         self._broken = anyio.Event()
+        self._working = 0
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Until cancelled.  Started once the server answered for the first time.
@@ -105,13 +109,14 @@ class Server:
             await anyio.sleep(pause)
 
     async def _watch(self, client: Client) -> None:
-        """Until it does not answer any more."""
+        """Until it does not answer any more.  One that is at work is left alone."""
         while True:
-            with anyio.move_on_after(PING_EVERY):
+            with anyio.move_on_after(LOOK_EVERY):
                 await self._broken.wait()
                 return
-            with anyio.fail_after(PING_EVERY):
-                await client.send_ping()
+            if not self._working:
+                with anyio.fail_after(LOOK_WITHIN):
+                    await client.list_tools()
 
     async def tools(self) -> tuple[Tool, ...]:
         """Those that it has now.  :raises Lost: it is not there."""
@@ -166,6 +171,7 @@ class Server:
             client = await self._connected()
         except Lost as error:
             raise ToolFailed(f"{error} Nothing ran.") from error
+        self._working += 1
         try:
             return await ask(client)
         except MCPError as error:
@@ -178,6 +184,8 @@ class Server:
         except (anyio.ClosedResourceError, anyio.BrokenResourceError) as error:
             self._lose(client)
             raise ToolFailed("The MCP server had ended; it is started again. Nothing ran.") from error
+        finally:
+            self._working -= 1
 
     def _lose(self, client: Client) -> None:
         """It is gone; who asks now waits for its successor."""

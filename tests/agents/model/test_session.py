@@ -341,7 +341,10 @@ async def test_a_batch_without_a_word_for_long_says_so(tmp_path: Path) -> None:
         assert "60 s" in asking.needs[0].what
 
 
-async def test_a_session_that_nobody_hears_of_ends_after_its_lease(tmp_path: Path) -> None:
+async def test_a_session_that_nobody_hears_of_ends_and_brings_its_results_when_it_comes_back(
+    tmp_path: Path,
+) -> None:
+    """Completed output from an interrupted request."""
     async with stage(tmp_path) as on:
         program = Program(on, S).says("hello")
         reply = program.asks()
@@ -352,11 +355,12 @@ async def test_a_session_that_nobody_hears_of_ends_after_its_lease(tmp_path: Pat
         assert not on.link.all(SessionEnded)
         await anyio.sleep(30)
         assert on.link.all(SessionEnded)
-        finished = await on.link.finished(batch.operation)
-        assert (finished.status, finished.executed) == ("interrupted", "unknown")
-        program.ran(reply, "said")
+        program.ran(reply, "said at last")
         program.asks()
         await on.link.until(lambda: on.link.registered() == [S, S])
+        assert (await on.link.finished(batch.operation)).status == "done"
+        assert texts(on.link.all(CallResult)[0].result.content) == "said at last"
+        assert on.link.typed()[0] == "hello"
 
 
 async def test_a_held_session_outlives_every_lease(tmp_path: Path) -> None:

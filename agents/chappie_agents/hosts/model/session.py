@@ -539,18 +539,14 @@ class ProgramSession:
         self._change(name=title)
 
     def leave(self) -> None:
-        """The program is gone: what it has may have run; what waits did not."""
+        """The program is gone.  What waits did not run; what it has is told if it ever comes back with the
+        results, until then the broker knows it as interrupted."""
         self.phase = TURN.next(self.phase, "lease_over")
         if self.phase is not Phase.GONE:
             return
         while self._waiting:
             hint = self._habits.how_to_listen()
             self._records.refuse(self._waiting.popleft(), NotListening(hint=hint))
-        if (work := self._work) is not None:
-            self._work = None
-            doubt = Interrupted("The program was not heard of any more; look before repeating this.")
-            self._records.refuse(work.message, doubt, "interrupted")
-        self._given = None
         self._save(ended=True)
 
     # -- model requests --------------------------------------------------------------------------
