@@ -70,6 +70,11 @@ class Room(Protocol):
     @property
     def flow(self) -> Flow: ...
 
+    @property
+    def closed(self) -> bool:
+        """A link was lost: there will be another room."""
+        ...
+
     def put(self, offset: int, data: bytes) -> None: ...
 
     async def span(self) -> Span | None:
@@ -194,7 +199,8 @@ class UploadFeed:
         self._size = size
         self._begin()
         self._room: Room | None = None
-        self._whole: Whole | None = None
+        self._sha256: str | None = None
+        """Of the whole, once its sender said so."""
         self._changed = anyio.Event()
         self._closed = False
 
@@ -229,23 +235,25 @@ class UploadFeed:
         self._room = room
         self._tell()
         try:
-            while self._whole is None:
+            while self._sha256 is None or room.flow.arrived < self._size:
                 with anyio.move_on_after(SILENT) as patience:
                     await self._changed.wait()
                 if patience.cancelled_caught:
                     raise Interrupted("The sender went away in the middle of the file.")
-        finally:
+            # Whoever sent it stays until all is written: a lost link asks for the last bytes once more.
+            return Whole(self._size, self._sha256)
+        except BaseException:
             self._room = None
-        return self._whole
+            raise
 
     async def push(self, offset: int, data: str, sha256: str | None) -> int | None:
         """See `wire.requests.Push`.  :raises BadArguments: :raises Checksum:"""
         raw = _decoded(data)
         with anyio.move_on_after(PUSHING):
-            while self._room is None and not self._closed and self._whole is None:
+            while self._there is None and not self._closed:
                 await self._changed.wait()
-        room = self._room
-        if self._closed or self._whole is not None:
+        room = self._there
+        if self._closed:
             return None
         if room is None:
             return offset  # a link is down; it may be sent once more
@@ -255,12 +263,20 @@ class UploadFeed:
             raise BadArguments("More bytes came than the file was said to have.")
         with anyio.move_on_after(PUSHING):
             await self._take(room, raw)
-        if sha256 is not None and room.flow.arrived == self._size:
-            if self._hash.hexdigest() != sha256:
-                raise Checksum("The file changed while it was sent.")
-            self._whole = Whole(self._size, sha256)
+            if sha256 is not None and self._room is room and room.flow.arrived == self._size:
+                if self._hash.hexdigest() != sha256:
+                    raise Checksum("The file changed while it was sent.")
+                self._sha256 = sha256
+                self._tell()
+                while self._room is room and not self._closed:
+                    await self._changed.wait()
         self._tell()
-        return room.flow.arrived
+        return None if self._closed else (self._there or room).flow.arrived
+
+    @property
+    def _there(self) -> Room | None:
+        """Where bytes may be put now."""
+        return None if self._room is None or self._room.closed else self._room
 
     async def _take(self, room: Room, raw: bytes) -> None:
         """As much as there is room for, at most all of it."""

@@ -37,8 +37,8 @@ log = logging.getLogger("chappie.broker")
 PATIENCE = 24 * 3600.0
 """Seconds that a file waits for a device to come back: as long as an agent keeps its part."""
 
-FRUITLESS = 8
-"""Attempts in a row that moved nothing although both ends were there."""
+UNANSWERED = 3
+"""Attempts that moved nothing because an end that was there did not answer."""
 
 PAUSE = 0.05
 """Seconds between two attempts."""
@@ -77,11 +77,11 @@ class Pipe:
         self._waiting: deque[tuple[int, bytes]] = deque()
         self._progress = progress
         self._changed = anyio.Event()
-        self._closed = False
+        self.closed = False
 
     def close(self) -> None:
         """This attempt is over; nobody waits for room any more."""
-        self._closed = True
+        self.closed = True
         self._tell()
 
     def put(self, offset: int, data: bytes) -> None:
@@ -94,7 +94,7 @@ class Pipe:
             span = self.flow.next()
             if span is not None:
                 return span
-            if self._closed or (self.flow.size is not None and self.flow.asked >= self.flow.size):
+            if self.closed or (self.flow.size is not None and self.flow.asked >= self.flow.size):
                 return None
             await self._changed.wait()
 
@@ -158,21 +158,22 @@ class Relay:
 
     async def run(self) -> None:
         """To the end, whatever that is; only cancelling leaves it unfinished."""
-        fruitless = 0
+        unanswered, since = 0, anyio.current_time()
         try:
             while self.report.status in UNFINISHED:
                 before = self.report.moved
                 error = await self._once()
                 if error is None:
                     continue
-                if not isinstance(error, (Lost, SessionOffline, Timeout)):
+                if self.report.moved != before:
+                    unanswered, since = 0, anyio.current_time()
+                unanswered += isinstance(error, Timeout)
+                late = unanswered > UNANSWERED or anyio.current_time() - since > PATIENCE
+                if late or not isinstance(error, (Lost, SessionOffline, Timeout)):
                     self._end(error)
-                    continue
-                self._advance("link_lost")
-                fruitless = fruitless + 1 if self.report.moved == before else 0
-                if fruitless > FRUITLESS:
-                    self._end(error)
-                await anyio.sleep(PAUSE)
+                else:
+                    self._advance("link_lost")
+                    await anyio.sleep(PAUSE)
         finally:
             with anyio.CancelScope(shield=True):
                 await self._feed.close()

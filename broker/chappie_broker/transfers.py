@@ -47,7 +47,7 @@ log = logging.getLogger("chappie.broker")
 TOGETHER = 4
 """Files of one transfer that move at the same time."""
 
-MOVING = 16
+MOVING = 8
 """Files that move at the same time in this broker: each may have a window of bytes in memory."""
 
 MAX_PATH = 4096

@@ -10,7 +10,7 @@ WINDOW = 2 * 1024 * 1024
 """Bytes that may be under way between a source and what its sink has written."""
 
 PULL = WINDOW // 4
-"""Bytes asked for at a time: one half is on its way while the other is being written."""
+"""Bytes asked for at a time: some are on their way while others are being written."""
 
 
 class Move(StrEnum):
