@@ -17,6 +17,7 @@ from chappie_agents.hosts.model.hold import Hold
 from chappie_agents.hosts.model.journal import Home, Journal, Memory
 from chappie_agents.hosts.model.knowledge import WAKE, Habits, Settings
 from chappie_agents.hosts.model.records import Operation, Records
+from chappie_agents.hosts.model.skills import skills_of
 from chappie_agents.hosts.model.speaker import Speaker
 from chappie_agents.hosts.model.turns import TURN, Given, Phase, compacted, sequel
 from chappie_agents.hosts.model.work import Work
@@ -58,7 +59,7 @@ from chappie_bridge.wire.messages import (
     Withdraw,
 )
 from chappie_bridge.wire.ports import Link
-from chappie_bridge.wire.values import ModelRequest, Need, SessionInfo, ToolResult
+from chappie_bridge.wire.values import ModelRequest, Need, SessionInfo, Skill, ToolResult
 
 log = logging.getLogger("chappie.model")
 
@@ -97,6 +98,7 @@ class ProgramSession:
         self.minted: tuple[CallId, ...] = memory.given.calls if memory.given else ()
         """Those of the newest batch, finished or not."""
         self._native: Answers | None = None
+        self._system, self._skills = 0, tuple[Skill, ...]()
         self._program, self._home, self._journal = memory.program, home, journal
         self._habits, self._settings, self._moved = habits, settings, moved
         self._now, self._mint = now, mint
@@ -204,6 +206,8 @@ class ProgramSession:
             offered = visible(turn.program, turn.tools, subagents=self._settings.subagents)
             if offered != self.tools:
                 self.tools = offered
+            if (mark := hash(turn.system)) != self._system:
+                self._system, self._skills = mark, skills_of(turn.program, turn.system)
             self._change(cwd=turn.cwd or self.info.cwd, model=turn.model or None)
             await self._harvest(turn)
             again = await self._follow(turn)
@@ -584,7 +588,7 @@ class ProgramSession:
                 request=message.request,
                 session=message.session,
                 tools=tuple(tool for tool in tools if wanted is None or tool.name in wanted),
-                skills=around.skills,
+                skills=(*self._skills, *around.skills),
                 global_agents=around.global_agents,
                 unknown=tuple(name for name in wanted or () if name not in known),
             )
