@@ -49,6 +49,8 @@ class Parcel:
     stage: Stage = Stage.WAITING
     receipt: ReceiptId | None = None
     offers: int = 0
+    left: bool = False
+    """A response that carried it left through the gate: the addressee may have read it."""
     stored: bool = False
     """The store has it, too: it outlives this process whatever the agent does."""
 
@@ -157,6 +159,7 @@ class Mailroom:
         for parcel in sending.parcels:
             if parcel.receipt == receipt:
                 parcel.advance("sent" if sent else "unsent")
+                parcel.left = parcel.left or sent
         return sending
 
     def overdue(self, before: float) -> list[ReceiptId]:
@@ -184,13 +187,14 @@ class Mailroom:
         return recalled
 
     def inputs_of(self, addressee: str, session: SessionId) -> list[Parcel]:
-        """Local input of a session that this addressee has not been sent."""
+        """Local input of a session that this addressee has never been sent."""
         return [
             parcel
             for parcel in self._boxes.get(addressee, {}).values()
             if isinstance(parcel.item, InputItem)
             and parcel.item.session == session
             and parcel.stage is Stage.WAITING
+            and not parcel.left
         ]
 
     def waiting(self, addressee: str) -> tuple[int, int]:

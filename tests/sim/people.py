@@ -52,6 +52,8 @@ class Ask:
     """How often the client will ask again when no answer comes."""
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     over: bool = False
+    told: bool = False
+    """The broker answered, whoever got it: it knows the request."""
 
 
 class Conversation:
@@ -137,12 +139,12 @@ class Conversation:
         message = ListTools(caller=self.caller, session=SessionId(session), wait=4.0)
         return self._issue("tools", message, "received", 4.0)
 
-    def again(self) -> bool:
-        """Ask again what got no answer; False when there is nothing."""
+    def again(self) -> Ask | None:
+        """Ask again what got no answer; None when there is nothing."""
         failed, self.failed = self.failed, None
         if failed is None:
-            return False
-        self._issue(
+            return None
+        return self._issue(
             failed.kind,
             failed.message,
             "received",
@@ -151,7 +153,6 @@ class Conversation:
             retries=failed.retries - 1,
             before=failed,
         )
-        return True
 
     def _issue(
         self,
@@ -168,6 +169,7 @@ class Conversation:
         ask = Ask(
             oracle.event(), kind, message, fate, world.broker.life, world.loop.now, patience, intent, retries
         )
+        ask.told = before is not None and before.told
         if intent is not None:
             intent.submissions += 1
             intent.began = intent.began or ask.number
@@ -176,14 +178,18 @@ class Conversation:
         )
         broker = world.broker
         if broker.broker is None or broker.process is None:
+            ask.retries += before is not None  # it costs nothing to try where nobody listens
             self.unanswered(ask, "nobody listens")
             return ask
         if kind in ("call", "join", "init", "chat"):
             same_life = before is not None and before.life == ask.life
-            same = intent is not None and (
-                intent.key is not None or (intent.tunnel is not None and same_life and world.remembers)
+            same = (
+                before is not None
+                and before.told
+                and intent is not None
+                and (intent.key is not None or (intent.tunnel is not None and same_life and world.remembers))
             )
-            oracle.asked(self.name, again=before is not None and same)
+            oracle.asked(self.name, again=same)
         self.asks[ask.number] = ask
         world.spawn(broker.process, self._serve(ask, broker.broker))
         return ask
@@ -204,6 +210,7 @@ class Conversation:
         if view is None:
             self.unanswered(ask, "the client hung up")
             return
+        ask.told = True
         receipt = view.companions.receipt if hasattr(view, "companions") else None
         if receipt is None:
             self.answered(ask, view)

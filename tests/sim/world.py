@@ -379,6 +379,9 @@ class World:
             self._answer_all()
         await asyncio.sleep(1.0)
         self.check()
+        for person in self.people:
+            if (ask := person.again()) is not None:
+                await self._until(ask)
         await self._collect()
         await self._account()
         await asyncio.sleep(LIMITS.receipt_seconds + 4.0)
