@@ -1,6 +1,6 @@
 """One request on its way: who sent it, how long it may take, what its answer told.  No I/O."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal
 
 from chappie_bridge.codec.unicode import display
@@ -39,6 +39,7 @@ class Exchange:
         "process",
         "replaced",
         "session",
+        "tell",
     )
 
     def __init__(
@@ -60,6 +61,8 @@ class Exchange:
         self.client = client
         self.replaced = 0
         """Lone surrogates of the request that became U+FFFD."""
+        self.tell: Callable[[bytes], Awaitable[None]] | None = None
+        """Sends a message ahead of the answer; None where the client's way takes one message only."""
         self._receipts: list[ReceiptId] = []
 
     def caller(self, meta: Mapping[str, Any] | None) -> Caller:

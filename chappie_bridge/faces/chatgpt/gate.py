@@ -128,6 +128,9 @@ class Gate:
         sent = False
         client: _Client | None = None
         answer: Answer | None = None
+        events = _Events(send)
+        if "text/event-stream" in headers.get("accept", ""):
+            exchange.tell = events.tell
         try:
             with anyio.CancelScope(deadline=exchange.arrived + OVERDUE) as scope:
                 body = await self._body(headers, receive)
@@ -143,11 +146,15 @@ class Gate:
                 return
             if await client.gone():
                 return
-            if answer is None:
-                await _refuse(send, Refusal(504, Timeout(f"No answer came within {OVERDUE:g} s.")))
-                return
             in_time = exchange.in_time
-            sent = await _deliver(send, client, *answer) and in_time
+            if answer is None and events.begun:
+                await events.end(client, failed(None, types.INTERNAL_ERROR, "No answer came in time."))
+            elif answer is None:
+                await _refuse(send, Refusal(504, Timeout(f"No answer came within {OVERDUE:g} s.")))
+            elif events.begun:
+                sent = await events.end(client, answer.body) and in_time
+            else:
+                sent = await _deliver(send, client, *answer) and in_time
         finally:
             if client is not None:
                 client.forget()
@@ -228,6 +235,34 @@ class _Client:
 
     def forget(self) -> None:
         self._watch.cancel()
+
+
+class _Events:
+    """An answer as server-sent events: what the first word ahead of it makes of it."""
+
+    def __init__(self, send: Send) -> None:
+        self.begun = False
+        self._send = send
+
+    async def tell(self, message: bytes) -> None:
+        """One message ahead of the answer."""
+        if not self.begun:
+            self.begun = True
+            headers = [(b"content-type", b"text/event-stream"), *_HEADERS[1:]]
+            await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+        await self._send({"type": "http.response.body", "body": _event(message), "more_body": True})
+
+    async def end(self, client: _Client, message: bytes) -> bool:
+        """The answer; was the client there until its last byte was handed over?"""
+        with anyio.move_on_after(SEND_SECONDS):
+            await self.tell(message)
+            await self._send({"type": "http.response.body", "body": b""})
+            return not client.left
+        return False
+
+
+def _event(message: bytes) -> bytes:
+    return b"event: message\ndata: " + message + b"\n\n"
 
 
 async def _deliver(send: Send, client: _Client, status: int, body: bytes) -> bool:

@@ -150,6 +150,10 @@ class Pipe:
             self._everything.cancel()
         return written
 
+    async def _tell(self, message: bytes) -> None:
+        """A message ahead of an answer."""
+        await self._write(message)
+
     async def _take(self, line: bytes, group: TaskGroup) -> None:
         """Start one line's request; what is no request is done with here."""
         refusal: tuple[int, str, Json | None] | None = None
@@ -177,6 +181,7 @@ class Pipe:
     async def _serve(self, message: object, replaced: int) -> None:
         exchange = Exchange(self._principal, self._loop.time, process=self._process, client=self._client)
         exchange.replaced = replaced
+        exchange.tell = self._tell
         key, scope, sent = _key(message), anyio.CancelScope(), False
         if key is not None:
             self._scopes[key] = scope

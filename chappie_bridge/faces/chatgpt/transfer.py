@@ -6,8 +6,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, W
 
 from chappie_bridge.faces.chatgpt.exchange import tunnel_request
 from chappie_bridge.faces.chatgpt.present import Presented
+from chappie_bridge.faces.chatgpt.progress import FIRST_WORD, followed, teller
 from chappie_bridge.faces.chatgpt.resources import RESOURCE_MAX
 from chappie_bridge.faces.chatgpt.tool import MAX_FILTER, Arguments, Id, Target, Tool, Turn, Wait, session_id
+from chappie_bridge.wire.batch import OPEN
 from chappie_bridge.wire.ids import SessionId
 from chappie_bridge.wire.requests import Transfer
 from chappie_bridge.wire.values import MAX_FILES, Attachment, RemotePaths
@@ -88,6 +90,8 @@ class TransferArguments(Arguments):
 
 async def _transfer(turn: Turn, given: TransferArguments) -> Presented:
     files = given.files
+    wait = turn.exchange.left(turn.patience if given.wait is None else given.wait)
+    tell = teller(turn)
     view = await turn.switchboard.transfer(
         Transfer(
             caller=turn.caller,
@@ -101,9 +105,13 @@ async def _transfer(turn: Turn, given: TransferArguments) -> Presented:
             overwrite=given.overwrite,
             limit=RESOURCE_MAX,
             tunnel_request=tunnel_request(turn.meta),
-            wait=turn.exchange.left(turn.patience if given.wait is None else given.wait),
+            wait=wait if tell is None else min(wait, FIRST_WORD),
         )
     )
+    if tell is not None and view.status in OPEN:
+        if view.companions.receipt is not None:
+            turn.switchboard.told(view.companions.receipt, sent=False)  # all of it comes with the last word
+        view = await followed(turn, view, tell, turn.exchange.left(wait))
     turn.exchange.carry(view.companions.receipt)
     return await turn.present.operation(view, turn.exchange)
 

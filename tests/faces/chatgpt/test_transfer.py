@@ -9,7 +9,10 @@ from typing import Any
 import anyio
 import httpx2
 import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
 
+from chappie_bridge.faces.chatgpt import progress
 from chappie_bridge.faces.chatgpt.naming import image_addresses
 from chappie_bridge.faces.chatgpt.resources import RESOURCE_MAX
 from chappie_bridge.faces.chatgpt.server import build
@@ -17,12 +20,13 @@ from chappie_bridge.faces.chatgpt.tools import TOOLS
 from chappie_bridge.wire.batch import Status
 from chappie_bridge.wire.blocks import Image, ResourceLink, Spill
 from chappie_bridge.wire.errors import Cancelled, Executed, PathMissing
-from chappie_bridge.wire.ids import ReceiptId
+from chappie_bridge.wire.ids import OperationId, ReceiptId
 from chappie_bridge.wire.reference import TEMPLATE, Reference, parse
-from chappie_bridge.wire.requests import Bytes, FetchBytes, OperationView, Transfer
+from chappie_bridge.wire.requests import Bytes, FetchBytes, OperationView, SessionList, Transfer
 from chappie_bridge.wire.transfer import Move
-from chappie_bridge.wire.values import Companions, FileReport
+from chappie_bridge.wire.values import Companions, FileReport, Moving
 from tests.faces.chatgpt.scripted import (
+    ROW,
     SESSION,
     Json,
     Scripted,
@@ -30,6 +34,7 @@ from tests.faces.chatgpt.scripted import (
     client,
     error,
     lines,
+    request,
     result,
     served,
     settings,
@@ -230,3 +235,53 @@ async def test_what_is_not_known_here_is_not_found() -> None:
         listed = (await asked(http, "resources/templates/list"))["result"]["resourceTemplates"]
         assert [each["uriTemplate"] for each in listed] == [TEMPLATE]
         assert (await asked(http, "resources/list"))["result"]["resources"] == []
+
+
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+async def test_a_client_that_asks_for_progress_is_told_of_it_ahead_of_the_answer(
+    mode: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "EVERY", 0.001)
+    board = Scripted()
+    heard: list[tuple[float, float | None]] = []
+    enough = anyio.Event()
+    moved = 0
+
+    async def begin(request: Transfer) -> OperationView:
+        companions = Companions(receipt=ReceiptId("r_first"))
+        return view(kind="transfer", status=Status.RUNNING, results=(), companions=companions)
+
+    async def rows(request: Any) -> SessionList:
+        nonlocal moved
+        moved += 10
+        moving = Moving(operation=OperationId("op_1"), files=1, moved=moved, size=1000)
+        return SessionList(sessions=(ROW.model_copy(update={"transfers": (moving,)}),), has_more=False)
+
+    async def end(request: Any) -> OperationView:
+        await enough.wait()
+        files = (FileReport(path="x", status=Move.DONE, moved=1000, size=1000),)
+        return view(kind="transfer", results=(), files=files)
+
+    async def listen(done: float, total: float | None, message: str | None) -> None:
+        heard.append((done, total))
+        if len(heard) == 3:
+            enough.set()
+
+    board.on |= {"transfer": begin, "sessions": rows, "call": end}
+    async with (
+        served(build(board, settings())) as url,
+        client(url) as http,
+        Client(streamable_http_client(f"{url}/mcp", http_client=http), mode=mode) as session,
+    ):
+        result = await session.call_tool("transfer", {"paths": ["x"]}, progress_callback=listen)
+        assert result.is_error is False
+        assert heard[:3] == [(10, 1000), (20, 1000), (30, 1000)]
+        assert await board.until_told("r_first") is False
+        assert await board.until_told("r_1") is True
+
+
+async def test_without_a_token_the_answer_is_plain_json() -> None:
+    board = Scripted()
+    async with bridge(board) as http:
+        answer = await http.post("/mcp", json=request("transfer", {"paths": ["x"]}))
+        assert answer.headers["content-type"] == "application/json"
