@@ -155,14 +155,17 @@ async def test_an_abort_while_held_and_during_tools(tmp_path: Path, name: str) -
         )
         assert running.head["status"] == "running"
         await on.program.abort()
-        await anyio.sleep(1)
-        await on.program.prompt("I stopped that.")
-        answer = await ended(on.chat, running.head["operation"])
+        answer = await ended(on.chat, running.head["operation"])  # its transcript says so: nobody types
         assert answer.head["status"] == "cancelled", answer.texts
         finished, stopped = results(answer)
         assert "finished" in finished.text
         assert stopped.failed
         assert "never" not in stopped.text
+        await on.program.prompt("I stopped that.")
+        await until_status(on.chat, session, "ready")
+        next_one = await on.chat.call("call", calls=[sh("echo goes on").as_json])
+        assert "goes on" in results(next_one)[0].text
+        assert inputs(next_one)[-1:] == ["I stopped that."]
 
 
 async def test_a_compaction_is_a_model_request_and_the_session_goes_on(tmp_path: Path, name: str) -> None:
