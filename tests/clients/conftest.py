@@ -1,5 +1,6 @@
 """A whole bridge for foreign clients.  Collected only when asked for by name: `make test-clients`."""
 
+import base64
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,10 @@ T = TypeVar("T")
 HERE = Path(__file__).parent
 
 NOTE = "one from the file\n"
+FILE, IMAGE = "data.bin", "picture.png"
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -28,6 +33,8 @@ def ready(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ready]:
     work = room / "work"
     work.mkdir()
     (work / "note.txt").write_text(NOTE, encoding="utf-8")
+    (work / FILE).write_bytes(os.urandom(700_000))
+    (work / IMAGE).write_bytes(PIXEL + os.urandom(100_000))
     config = room / "config.toml"
     config.write_text("cooldown = 0\n", encoding="utf-8")  # every client joins to work
     with bridge(room / "state", work, "--config", str(config)) as told:

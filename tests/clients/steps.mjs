@@ -1,11 +1,14 @@
 // What each JavaScript client does, given how it lists and calls tools.  Prints one JSON line.
 // The argument is the JSON that test_clients.py makes; the client's script hands over `list` and `call`.
 
+import { createHash } from "node:crypto";
+
 export const job = JSON.parse(process.argv[2]);
 
+const sha256 = (blob) => createHash("sha256").update(Buffer.from(blob, "base64")).digest("hex");
 const texts = (result) => result.content.map((block) => block.text);
 
-export async function play({ protocol, list, call }) {
+export async function play({ protocol, list, call, read }) {
   const session = { sessionId: job.session };
   const tools = (await list()).tools.map((tool) => tool.name);
   const init = await call("init", session);
@@ -16,6 +19,12 @@ export async function play({ protocol, list, call }) {
   await new Promise((resolve) => setTimeout(resolve, job.pauseMs)); // the wait is very likely under way
   await call("call", { ...session, calls: job.later });
   const waited = await waiting;
+  const exported = await call("transfer", { ...session, paths: [job.file] });
+  const { uri } = exported.content.find((block) => block.type === "resource_link");
+  const { blob } = (await read(uri)).contents[0];
+  const shown = await call("call", { ...session, calls: [job.image] });
+  const { images } = JSON.parse(texts({ content: shown.content.filter((block) => block.type === "text") })[1]);
+  const image = (await read(images[0])).contents[0].blob;
   const refused = await call("init", { ...session, sesionId: "misspelt" });
   console.log(
     JSON.stringify({
@@ -24,6 +33,8 @@ export async function play({ protocol, list, call }) {
       init: texts(init),
       batch: texts(batch),
       waited: texts(waited),
+      file: sha256(blob),
+      image: sha256(image),
       refused: { isError: refused.isError === true, texts: texts(refused) },
     }),
   );

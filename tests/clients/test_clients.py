@@ -1,5 +1,7 @@
 """Clients that nobody here wrote, against a whole bridge: each lists, selects, runs, follows, and errs."""
 
+import base64
+import hashlib
 import json
 import secrets
 import shutil
@@ -12,7 +14,7 @@ from typing import Any
 import pytest
 
 from chappie_bridge.demo.bridge import Ready
-from tests.clients.conftest import NOTE, had
+from tests.clients.conftest import FILE, IMAGE, NOTE, had
 from tests.clients.environments import environment, node, node_environment, python
 
 HERE = Path(__file__).parent
@@ -24,6 +26,8 @@ CALLS = [
     {"name": "bash", "arguments": {"command": "printf 'two from %s' the-shell"}},
 ]
 LATER = [{"name": "bash", "arguments": {"command": "printf 'three while %s' waiting"}}]
+
+SHOW = {"name": "read", "arguments": {"path": IMAGE}}
 
 PAUSE_MS = 300
 """Head start of a waiting `history` before the call that ends it; the outcome does not depend on it."""
@@ -50,6 +54,8 @@ def test_a_typescript_client_does_all_that_a_conversation_needs(
     told = _told(argv)
     assert told["protocol"] == protocol
     _holds(told, ready)
+    assert told["file"] == _sha256(ready, FILE)
+    assert told["image"] == _sha256(ready, IMAGE)
 
 
 @pytest.mark.parametrize("package", ["openai_agents", "langchain"])
@@ -94,6 +100,20 @@ def test_the_inspector_finds_no_tool_schema_that_another_host_would_refuse(ready
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_the_inspector_reads_what_it_was_given_byte_for_byte(ready: Ready, era: str) -> None:
+    inspector = _Inspector(ready, era)
+    session = {"sessionId": ready.session}
+    exported = inspector.call("transfer", {**session, "paths": [FILE]})
+    (link,) = [block["uri"] for block in exported["content"] if block["type"] == "resource_link"]
+    shown = inspector.call("call", {**session, "calls": [SHOW]})
+    header = json.loads([block["text"] for block in shown["content"] if block["type"] == "text"][1])
+    for uri, name in ((link, FILE), (header["images"][0], IMAGE)):
+        read = inspector.run("resources/read", "--uri", uri)
+        blob = base64.b64decode(read["contents"][0]["blob"])
+        assert hashlib.sha256(blob).hexdigest() == _sha256(ready, name)
+
+
 class _Inspector:
     """The Inspector's command line: each request is a process of its own, and so a connection of its own."""
 
@@ -133,10 +153,16 @@ class _Inspector:
         return ["--tool-name", tool, "--tool-args-json", json.dumps(arguments)]
 
 
+def _sha256(ready: Ready, name: str) -> str:
+    return hashlib.sha256((ready.state.parent / "work" / name).read_bytes()).hexdigest()
+
+
 def _job(ready: Ready) -> str:
     meta = {"openai/session": f"v1/{secrets.token_hex(8)}"}
     job = {"url": ready.mcp, "headers": dict(ready.headers), "meta": meta, "session": ready.session}
-    return json.dumps({**job, "calls": CALLS, "later": LATER, "pauseMs": PAUSE_MS})
+    return json.dumps(
+        {**job, "calls": CALLS, "later": LATER, "file": FILE, "image": SHOW, "pauseMs": PAUSE_MS}
+    )
 
 
 def _told(argv: Sequence[str]) -> dict[str, Any]:

@@ -10,5 +10,6 @@ await play({
   protocol: () => transport.protocolVersion,
   list: () => client.listTools(),
   call: (name, args) => client.callTool({ name, arguments: args, _meta: job.meta }),
+  read: (uri) => client.readResource({ uri }),
 });
 await client.close();

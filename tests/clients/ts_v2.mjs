@@ -11,5 +11,6 @@ await play({
   protocol: () => client.getNegotiatedProtocolVersion(),
   list: () => client.listTools(),
   call: (name, args) => client.callTool({ name, arguments: args, _meta: job.meta }),
+  read: (uri) => client.readResource({ uri }),
 });
 await client.close();
