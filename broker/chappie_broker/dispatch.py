@@ -14,7 +14,7 @@ from typing import Any
 import anyio
 
 from chappie_bridge.wire.batch import Status
-from chappie_bridge.wire.errors import BridgeError, Cancelled, Executed, Interrupted, Lost
+from chappie_bridge.wire.errors import BridgeError, Cancelled, Executed, Interrupted, Lost, Timeout
 from chappie_bridge.wire.files import SinkFailed, Written
 from chappie_bridge.wire.ids import Mint, OperationId, SessionId
 from chappie_bridge.wire.messages import (
@@ -201,11 +201,15 @@ class Dispatch:
 
     async def _recollect(self, link: Link, session: Session, operation: Operation) -> None:
         """How did it end?  An agent offers again only what it does not know to have arrived."""
-        try:
-            message = Recall(session=session.info.id, operation=operation.id)
-            await self.rpc.ask(link, message, Done, self.limits.ask_seconds)
-        except BridgeError as error:
-            log.info("%s is still under way, or its session left: %s", operation.id, error)
+        message = Recall(session=session.info.id, operation=operation.id)
+        while operation.open and session.link is link:
+            try:
+                await self.rpc.ask(link, message, Done, self.limits.ask_seconds)
+            except Timeout:
+                continue  # the link may be down just now
+            except BridgeError as error:
+                log.info("%s is still under way, or its session left: %s", operation.id, error)
+            return
 
     def _changed(self, link: Link, message: SessionChanged) -> None:
         session = self._own(link, message.session.id)
