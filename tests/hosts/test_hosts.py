@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from chappie_bridge.demo.chatgpt import Chat
+from chappie_bridge.demo.chatgpt import Answer, Chat
 from tests.hosts.programs import DRIVERS, Driver
 from tests.hosts.rig import (
     PNG,
@@ -231,15 +231,14 @@ async def test_history_is_the_programs_own_transcript_entry_by_entry(tmp_path: P
         await on.chat.call("chat", text="Done.")
         await until_status(on.chat, session, "idle")
 
-        async def read() -> list[tuple[str, str]]:
-            page = await on.chat.call("history", limit=50)
+        def entries(page: Answer) -> list[tuple[str, str]]:
             return [(each["entry"], each["at"]) for each in page.notes("entry")]
 
-        def whole(entries: list[tuple[str, str]]) -> bool:
-            natives = [each for each in entries if "." not in each[0]]  # further parts of one message
-            return natives == on.program.recorded()
+        def whole(page: Answer) -> bool:
+            natives = [each for each in entries(page) if "." not in each[0]]  # further parts of a message
+            return "Done." in page.texts and natives == on.program.recorded()
 
-        told = await until(read, whole)
+        told = entries(await until(lambda: on.chat.call("history", limit=50), whole))
         assert len(told) >= 6
 
         newest = told[-1][0]
