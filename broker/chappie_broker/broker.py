@@ -616,7 +616,7 @@ class Broker:
                     await operation.wait()
             if operation.open and not operation.told_open:
                 operation.told_open = True
-                operation.stored_as_queued = operation.status is Status.QUEUED
+                operation.stored_as_queued = operation.status is Status.QUEUED and not operation.sending
                 with storing(Executed.UNKNOWN):
                     await self._store.save_operation(stored_row(operation))
         except BaseException:

@@ -7,7 +7,6 @@ import itertools
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -288,6 +287,7 @@ class Dispatch:
                 self.transfers.begin(operation)
                 continue
             if operation.stored_as_queued:
+                operation.sending = True
                 session.running = operation
                 self._later(partial(self._commit_and_send, session, operation))
             else:
@@ -298,7 +298,7 @@ class Dispatch:
         error: BridgeError | None = None
         try:
             with storing(Executed.NO):
-                await self._store.save_operation(replace(stored_row(operation), status=Status.RUNNING))
+                await self._store.save_operation(stored_row(operation))
         except BridgeError as trouble:
             error = trouble
         if session.running is not operation or operation.status is not Status.QUEUED:

@@ -49,6 +49,8 @@ class Operation:
     """Its id was told as not finished, so the store knows it."""
     stored_as_queued: bool = False
     """The store has it as never sent; that must change before it is sent."""
+    sending: bool = False
+    """That is being changed: from here on the store must not hear again that it is queued."""
     shown: bool = False
     """A response that named it left through the gate, whatever its status was then."""
     delivered: bool = False
@@ -206,6 +208,7 @@ def transfer_fingerprint(request: Transfer) -> str:
 
 def stored_row(operation: Operation) -> OperationStored:
     """As the registry keeps it."""
+    sending = operation.sending and operation.status is Status.QUEUED
     return OperationStored(
         id=operation.id,
         kind=operation.kind,
@@ -213,7 +216,7 @@ def stored_row(operation: Operation) -> OperationStored:
         origin=operation.origin.id,
         session=operation.target.session,
         cwd=operation.target.cwd,
-        status=operation.status,
+        status=Status.RUNNING if sending else operation.status,
         executed=operation.executed,
         key=operation.key,
         created_at=operation.accepted,
