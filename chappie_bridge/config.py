@@ -21,8 +21,12 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 APP = "chappie-bridge"
 PREFIX = "CHAPPIE_"
 
-NOT_SETTINGS = frozenset({"CHAPPIE_REQUIRE", "CHAPPIE_TOKEN"})
-"""Names in the environment that are ours and no settings: what the tests must not skip; an agent's secret."""
+NOT_SETTINGS = frozenset({"CHAPPIE_REQUIRE", "CHAPPIE_TOKEN", "CHAPPIE_SESSION"})
+"""Names in the environment that are ours and no settings: what the tests must not skip; an agent's secret;
+for which session `local` works."""
+
+ALSO = {"localTools": "local_tools"}
+"""Names that configurations written elsewhere have for our keys."""
 
 
 FLAGS = {"listen": "--link"}
@@ -71,6 +75,15 @@ class Rule(BaseModel):
     root: str = ""
 
 
+class CallerRule(BaseModel):
+    """Which other sessions may do something at this agent: a session's id, `device:ID`, or `*`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    caller: str
+    decision: Literal["allow", "ask", "deny"]
+
+
 HostPort = Annotated[str, AfterValidator(_address)]
 
 
@@ -107,6 +120,8 @@ class Settings(BaseModel):
     summary_wait: float = Field(120, ge=1, le=3600)
     no_word: float = Field(60, ge=1, le=3600)
     hold_lease: float = Field(600, ge=60)
+    local_tools: bool = False
+    callers: tuple[CallerRule, ...] = ()
     body_max: int = Field(4 * 1024 * 1024, ge=64 * 1024, le=256 * 1024 * 1024)
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
 
@@ -169,6 +184,11 @@ def _read(path: Path, *, required: bool) -> dict[str, Any]:
         raise SettingsError(f"{path}: not TOML: {error}") from None
     if mode.st_mode & stat.S_IWOTH or mode.st_uid not in (0, os.geteuid()):
         raise SettingsError(f"{path}: somebody else may write it; `chmod o-w` it and own it")
+    for name, key in ALSO.items():
+        if name in values:
+            if key in values:
+                raise SettingsError(f"{path}: {name!r} and {key!r} are the same setting")
+            values[key] = values.pop(name)
     _known(values, str(path))
     return values
 

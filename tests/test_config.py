@@ -130,3 +130,12 @@ def test_an_address_is_written_as_it_is_read(host: object, port: int) -> None:
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not HOST:PORT"):
         Address.parse(text)
+
+
+def test_the_name_that_other_configurations_have_is_understood(tmp_path: Path) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text("localTools = true\n", encoding="utf-8")
+    assert load(file=file).settings.local_tools is True
+    file.write_text("localTools = true\nlocal_tools = false\n", encoding="utf-8")
+    with pytest.raises(SettingsError, match="same setting"):
+        load(file=file)

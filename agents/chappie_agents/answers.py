@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 import anyio
 from anyio import to_thread
 
+from chappie_agents.callers import Callers
 from chappie_agents.entry_text import opened
 from chappie_agents.outbox import Outbox
 from chappie_agents.spool import Spool
@@ -26,6 +27,7 @@ from chappie_bridge.wire.errors import (
 )
 from chappie_bridge.wire.link import CHUNK_BYTES
 from chappie_bridge.wire.messages import (
+    Admit,
     Describe,
     Description,
     Done,
@@ -132,6 +134,15 @@ class Answers:
                 global_agents=around.global_agents,
                 unknown=tuple(name for name in names or () if name not in known),
             )
+
+        self.work(link, message, answer)
+
+    def admit(self, callers: Callers, link: Link, message: Admit) -> None:
+        """May another session do something here?"""
+
+        async def answer() -> Message:
+            await callers.admit(message)
+            return Done(request=message.request)
 
         self.work(link, message, answer)
 

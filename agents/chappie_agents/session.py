@@ -16,6 +16,7 @@ from anyio.abc import TaskGroup, TaskStatus
 from chappie_agents.answers import Answers, Surroundings
 from chappie_agents.batch import Batch, check
 from chappie_agents.bounded import fit, fits
+from chappie_agents.callers import CallerRule, Callers, attributed
 from chappie_agents.files import Files
 from chappie_agents.outbox import MAX_INPUTS, Kind, Outbox
 from chappie_agents.policy import Approval, ApprovalId, Approvals, Policy
@@ -41,6 +42,7 @@ from chappie_bridge.wire.errors import (
 )
 from chappie_bridge.wire.ids import ConversationId, InputId, Mint, OperationId
 from chappie_bridge.wire.messages import (
+    Admit,
     Asking,
     CallResult,
     Cancel,
@@ -111,9 +113,11 @@ class AgentSession:
         screen: Screen,
         attended: bool,
         now: Callable[[], float],
+        callers: Sequence[CallerRule] = (),
         mint: Mint | None = None,
     ) -> None:
-        """`directory` is where tools run; `transfers` keeps what transfers need.  `attended`: somebody
+        """`directory` is where tools run; `transfers` keeps what transfers need; `callers` say which other
+        sessions may do something here.  `attended`: somebody
         looks at `screen` and answers `approvals`; else a policy's `ask` refuses.  `surroundings` is called
         in a worker thread.  `now`: seconds since the epoch.
 
@@ -145,6 +149,7 @@ class AgentSession:
             self._start,
             self._keep,
         )
+        admitted = Callers(tuple(callers), self._ask_about if attended else None)
         self._files = Files(
             info.id,
             transfers,
@@ -163,6 +168,7 @@ class AgentSession:
             Typed: self._typed,
             ReadHistory: self._answers.read,
             Withdraw: self._answers.withdraw,
+            Admit: partial(self._answers.admit, admitted),
             Describe: self._answers.describe,
             Recall: self._answers.recall,
             Pull: self._pull,
@@ -311,11 +317,12 @@ class AgentSession:
         try:
             if message.reply_to is not None:
                 raise RequestClosed("This session asks for no text; send the message without `replyTo`.")
+            message = attributed(message)
             entry = self._scribe.chat(message)
         except BridgeError as error:
             self._refuse(link, message, "chat", error)
             return
-        self._screen.chat(message.text, final=message.final)
+        self._screen.chat(message.origin, message.text, final=message.final)
         finished = Finished(
             operation=message.operation,
             session=self.info.id,
@@ -375,6 +382,18 @@ class AgentSession:
             work = _WORK.get(None)
             if work is not None and work.needs.pop(approval.id, None) is not None:
                 self._tell_asking(work)
+
+    async def _ask_about(self, message: Admit) -> bool:
+        approval = Approval(
+            tool="another session",
+            path=self._context.cwd,
+            writing=True,
+            what=f"{message.origin.label} wants to {message.what}",
+            directory=self._context.cwd,
+            session=self.info.id,
+            conversation=ConversationId(message.origin.id),
+        )
+        return await self.approvals.ask(approval)
 
     def _asked(self, approval: Approval) -> None:
         work = _WORK.get(None)

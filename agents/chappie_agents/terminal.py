@@ -175,7 +175,7 @@ class Terminal:
     # -- Screen ----------------------------------------------------------------------------------
 
     def batch(self, origin: Origin, calls: Sequence[ToolCall]) -> None:
-        who = display(origin.label, 60) or origin.kind
+        who = display(origin.label, WIDTH) or origin.kind
         lines = [Line(f"▶ {who}: {len(calls)} {'call' if len(calls) == 1 else 'calls'}", "bold")]
         lines += [Line(f"    {_call(call)}") for call in calls]
         self._printer.put(*lines)
@@ -190,9 +190,10 @@ class Terminal:
         if finished.error is not None:
             self._say(f"■ {finished.status}: {finished.error.message}", "yellow")
 
-    def chat(self, text: str, *, final: bool) -> None:
+    def chat(self, origin: Origin, text: str, *, final: bool) -> None:
         rows = text.splitlines()
-        lines = [Line("ChatGPT:" if final else "ChatGPT, on the way:", "bold cyan")]
+        who = "Another session" if origin.kind == "session" else "ChatGPT"
+        lines = [Line(f"{who}:" if final else f"{who}, on the way:", "bold cyan")]
         lines += [Line("  " + display(row, 4 * WIDTH), "cyan") for row in rows[:CHAT_LINES]]
         if len(rows) > CHAT_LINES:
             lines.append(Line(f"  … {len(rows) - CHAT_LINES} more lines", "dim"))

@@ -27,7 +27,6 @@ from chappie_bridge.wire.messages import (
     Describe,
     Description,
     Done,
-    Notice,
     PostChat,
     Recall,
     RunBatch,
@@ -81,6 +80,7 @@ from .janitor import Janitor
 from .limits import Limits
 from .operations import Operation, fingerprint, stored_row, transfer_fingerprint
 from .parking import Parking
+from .peers import Peers, named
 from .reading import Reading
 from .store.port import Store, StoreError
 from .store.rows import Conversation, DeliveryId, RequestKey
@@ -137,6 +137,7 @@ class Broker:
         self._directory = self.dispatch.directory
         self._ledger = self.dispatch.ledger
         self._mailroom = self.dispatch.mailroom
+        self._peers = Peers(self._directory, self._identity, self.dispatch.rpc, self._audit)
         self._targets = Targets(self.dispatch, store, now=now)
         self._reading = Reading(
             self.dispatch.rpc, self.dispatch.streams, Capabilities(key, now), self._targets.renew, limits
@@ -192,7 +193,7 @@ class Broker:
         found, more = self._directory.find(request)
         pending = None
         if binding is not None:
-            pending = self._pending(self._directory.get(binding), self._identity.origin(request.caller))
+            pending = self._pending(self._directory.get(binding), self._peers.origin(request.caller))
         return SessionList(
             binding=binding,
             sessions=tuple(self._directory.row(session) for session in found),
@@ -203,7 +204,7 @@ class Broker:
     async def init(self, request: OpenSession) -> SessionOpened:
         deadline = anyio.current_time() + min(request.wait, LONGEST_WAIT)
         conversation = self._hear(request.caller)
-        origin = self._identity.origin(request.caller)
+        origin = self._peers.origin(request.caller)
         left = self._directory.bound(conversation)
         sent = self._mailroom.sent(origin.id)  # later answers may still be on their way
         with self._parking():
@@ -211,7 +212,7 @@ class Broker:
                 session = choice.session
                 about = await self._describe(session, None, deadline)
         initialization = self._targets.join(conversation, session)
-        self._notice_join(session, left, origin, observer=initialization.observer)
+        self._targets.tell_join(session, left, origin, observer=initialization.observer)
         if initialization.observer:
             companions = Companions()
         else:
@@ -232,9 +233,11 @@ class Broker:
     async def tools(self, request: ListTools) -> ToolList:
         deadline = anyio.current_time() + min(request.wait, LONGEST_WAIT)
         conversation = self._hear(request.caller)
+        origin = self._peers.origin(request.caller)
         with self._parking():
             session = self._targets.known(conversation, request.session)
             await self._targets.online(session, deadline)
+            await self._peers.admit(origin, session, "read its tools", deadline)
             about = await self._describe(session, request.names, deadline)
         return ToolList(
             session=self._directory.row(session),
@@ -242,7 +245,7 @@ class Broker:
             skills=about.skills,
             global_agents=about.global_agents,
             unknown=about.unknown,
-            pending=self._pending(session, self._identity.origin(request.caller)),
+            pending=self._pending(session, origin),
         )
 
     async def call(self, request: Submit) -> OperationView:
@@ -250,7 +253,7 @@ class Broker:
         if (request.calls is None) == (request.operation is None):
             raise BadArguments("Pass exactly one of `calls`, `base64` and `operation`.")
         conversation = self._hear(request.caller)
-        origin = self._identity.origin(request.caller)
+        origin = self._peers.origin(request.caller)
         if request.operation is not None:
             self.dispatch.settle(origin.id)
             return await self._join(request, request.operation, origin, deadline)
@@ -263,6 +266,7 @@ class Broker:
         with self._parking():
             async with self._targets.chosen(conversation, target, deadline, change=False) as choice:
                 session = choice.session
+                await self._peers.admit(origin, session, named(request), deadline, queues=True)
                 session.seq += 1
                 operation = Operation(
                     id=self._mint.operation(),
@@ -301,12 +305,14 @@ class Broker:
     async def chat(self, request: Chat) -> OperationView:
         deadline = anyio.current_time() + min(request.wait, LONGEST_WAIT)
         conversation = self._hear(request.caller)
-        origin = self._identity.origin(request.caller)
+        origin = self._peers.origin(request.caller)
         self.dispatch.settle(origin.id)
         target = OpenSession(session=request.session, caller=request.caller)
         with self._parking():
             async with self._targets.chosen(conversation, target, deadline, change=False) as choice:
                 session = choice.session
+                queues = request.reply_to is None
+                await self._peers.admit(origin, session, "send a message", deadline, queues=queues)
                 if request.reply_to is not None and request.reply_to not in session.requests:
                     raise RequestClosed
                 session.seq += 1
@@ -337,7 +343,7 @@ class Broker:
         deadline = anyio.current_time() + min(request.wait, LONGEST_WAIT)
         check(request)
         conversation = self._hear(request.caller)
-        origin = self._identity.origin(request.caller)
+        origin = self._peers.origin(request.caller)
         print_ = transfer_fingerprint(request)
         first = self._same(print_, origin, request.tunnel_request)
         if first is not None:
@@ -347,9 +353,12 @@ class Broker:
         with self._parking():
             for remote in (request.source, request.sink):
                 if remote is not None:
-                    await self._targets.online(self._directory.get(remote.session), deadline)
+                    there = await self._targets.online(self._directory.get(remote.session), deadline)
+                    await self._peers.admit(origin, there, "move files", deadline)
             async with self._targets.chosen(conversation, target, deadline, change=False) as choice:
                 session = choice.session
+                own = origin.chain[-1:] == (session.info.id,)
+                await self._peers.admit(origin, session, "move files", deadline, queues=not own)
                 session.seq += 1
                 operation = Operation(
                     id=self._mint.operation(),
@@ -370,10 +379,12 @@ class Broker:
 
     async def history(self, request: FetchHistory) -> HistoryView:
         conversation = self._hear(request.caller)
-        origin = self._identity.origin(request.caller)
+        origin = self._peers.origin(request.caller)
         session = self._targets.known(conversation, request.session)
         with self._parking():
-            await self._targets.online(session, anyio.current_time() + self._limits.offline_grace)
+            deadline = anyio.current_time() + self._limits.offline_grace
+            await self._targets.online(session, deadline)
+            await self._peers.admit(origin, session, "read its transcript", deadline + LONGEST_WAIT)
             page = await self._reading.history(session, self._link(session), request, origin)
         return HistoryView(
             target=session.head,
@@ -383,7 +394,10 @@ class Broker:
         )
 
     async def fetch(self, request: FetchBytes) -> Bytes:
-        return await self._reading.fetch(request, self._link(self._directory.get(request.session)))
+        session = self._directory.get(request.session)
+        deadline = anyio.current_time() + self._limits.ask_seconds
+        await self._peers.admit(self._peers.origin(request.caller), session, "read bytes", deadline)
+        return await self._reading.fetch(request, self._link(session))
 
     async def say(self, request: TypeInput) -> Done:
         session = self._directory.get(request.session)
@@ -445,18 +459,10 @@ class Broker:
     ) -> Description:
         seconds = min(max(deadline - anyio.current_time(), 0.1), self._limits.ask_seconds)
         message = Describe(session=session.info.id, names=names)
-        return await self.dispatch.rpc.ask(self._link(session), message, Description, seconds)
-
-    def _notice_join(
-        self, session: Session, left: SessionId | None, origin: Origin, *, observer: bool
-    ) -> None:
-        self._notice(session, f"{origin.label} {'observes' if observer else 'joined'}")
-        if left is not None and left != session.info.id and left in self._directory.sessions:
-            self._notice(self._directory.get(left), f"{origin.label} left")
-
-    def _notice(self, session: Session, text: str) -> None:
-        if session.link is not None and session.online:
-            session.link.send(Notice(session=session.info.id, text=text))
+        about = await self.dispatch.rpc.ask(self._link(session), message, Description, seconds)
+        if names is None:
+            self._peers.described(session, about)
+        return about
 
     # -- operations ------------------------------------------------------------------------------
 
@@ -466,7 +472,9 @@ class Broker:
             self.dispatch.execute(session, operation.origin)
         operation.waiters += 1  # its own answer, which takes over
         try:
-            if session.requests:
+            if operation.origin.chain[-1:] == (session.info.id,):
+                self.dispatch.begin_beside(operation)
+            elif session.requests:
                 self._ledger.add(operation)
                 self.dispatch.refuse(operation)
             else:

@@ -46,6 +46,8 @@ class Session:
     """Origin id of who last ran `call` or `chat` here; local input goes there."""
     unclaimed: dict[InputId, Input] = field(default_factory=dict)
     """Local input before there is an executor."""
+    definitions: str | None = None
+    """SHA-256 of its tools as they were last told."""
     requests: dict[str, ModelRequest] = field(default_factory=dict)
     seq: int = 0
     _attention: anyio.Event | None = None
@@ -231,6 +233,7 @@ class Directory:
             model=info.model,
             name=info.name,
             parent=info.parent,
+            pid=info.pid,
             transfers=self.moving(info.id),
         )
 

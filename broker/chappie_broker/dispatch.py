@@ -12,10 +12,19 @@ from typing import Any
 
 import anyio
 
+from chappie_bridge.codec.unicode import display
 from chappie_bridge.wire.batch import Status
-from chappie_bridge.wire.errors import BridgeError, Cancelled, Executed, Interrupted, Lost, Timeout
+from chappie_bridge.wire.errors import (
+    BadArguments,
+    BridgeError,
+    Cancelled,
+    Executed,
+    Interrupted,
+    Lost,
+    Timeout,
+)
 from chappie_bridge.wire.files import SinkFailed, Written
-from chappie_bridge.wire.ids import Mint, OperationId, SessionId
+from chappie_bridge.wire.ids import MAX_ID, Mint, OperationId, SessionId
 from chappie_bridge.wire.messages import (
     Asking,
     CallResult,
@@ -172,6 +181,9 @@ class Dispatch:
     # -- sessions --------------------------------------------------------------------------------
 
     def _register(self, link: Link, message: Register) -> None:
+        named = message.session.id
+        if not named or len(named) > MAX_ID or display(named, MAX_ID) != named:
+            raise BadArguments(f"A session's id has 1 to {MAX_ID} characters that can all be seen.")
         session = self.directory.register(message.session, link.peer.device, link, self._now())
         running = session.running
         known = set(message.known)
@@ -273,6 +285,12 @@ class Dispatch:
         self.ledger.add(operation)
         self.pump(session)
 
+    def begin_beside(self, operation: Operation) -> None:
+        """A transfer that a session asks for itself, at once: in the queue it would wait for what asks."""
+        self.ledger.add(operation)
+        self._audit.dispatched(operation)
+        self.transfers.begin(operation)
+
     def pump(self, session: Session) -> None:
         """Send the next operation if the session can take one."""
         while session.running is None and session.online and session.link is not None:
@@ -339,12 +357,13 @@ class Dispatch:
 
     def refuse(self, operation: Operation) -> None:
         """A model request waits: nothing else runs before it is answered."""
+        reply = "remote_chat" if operation.origin.kind == "session" else "chat"
         self._finish(
             operation,
             "refused",
             error=Cancelled(
                 "Not executed: the agent waits for the answer to a model request.",
-                hint="Read `history` for context, answer it with `chat` and `replyTo`, then send this again.",
+                hint=f"Read `history`, answer it with `{reply}` and `replyTo`, then send this again.",
             ),
         )
 

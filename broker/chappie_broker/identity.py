@@ -9,6 +9,9 @@ from chappie_bridge.wire.errors import NoConversation
 from chappie_bridge.wire.ids import ConversationId
 from chappie_bridge.wire.values import Caller, Origin
 
+SESSION = "session:"
+"""Before the id of a session that asks, so that no session's own id is ever a conversation's."""
+
 
 class Identity:
     """`key` is made once per state directory."""
@@ -37,7 +40,7 @@ class Identity:
         if conversation is not None:
             kind, name = "conversation", str(conversation)
         elif caller.source == "session":
-            kind, name = "session", caller.value
+            kind, name = "session", SESSION + caller.value
         else:
             kind, name = "shell", f"shell:{caller.principal}"
         label = caller.label or (f"ChatGPT {name[-4:]}" if conversation else name)

@@ -9,8 +9,9 @@ import anyio
 
 from chappie_bridge.wire.errors import Executed, NoConversation, NoSession, SessionOffline
 from chappie_bridge.wire.ids import ConversationId, SessionId
+from chappie_bridge.wire.messages import Notice
 from chappie_bridge.wire.requests import OpenSession
-from chappie_bridge.wire.values import Initialization
+from chappie_bridge.wire.values import Initialization, Origin
 
 from . import instructions
 from .clock import iso
@@ -143,6 +144,12 @@ class Targets:
         words = instructions.OBSERVER if observer else instructions.EXECUTOR
         return Initialization(session=session.info.id, instructions=words, observer=observer)
 
+    def tell_join(self, session: Session, left: SessionId | None, origin: Origin, *, observer: bool) -> None:
+        """A line for the people at the session that was joined and at the one that was left."""
+        _notice(session, f"{origin.label} {'observes' if observer else 'joined'}")
+        if left is not None and left != session.info.id and left in self._directory.sessions:
+            _notice(self._directory.get(left), f"{origin.label} left")
+
     def renew(self, conversation: ConversationId, session: SessionId) -> None:
         """A widget loaded or a resource was read: the window is open again."""
         now = anyio.current_time()
@@ -150,6 +157,11 @@ class Targets:
             self._windows = {pair: until for pair, until in self._windows.items() if until > now}
         if len(self._windows) < MAX_WINDOWS:
             self._windows[conversation, session] = now + self._limits.cooldown
+
+
+def _notice(session: Session, text: str) -> None:
+    if session.link is not None and session.online:
+        session.link.send(Notice(session=session.info.id, text=text))
 
 
 def offline(session: Session) -> SessionOffline:

@@ -15,6 +15,7 @@ COMMANDS = {
     "demo": ("demo", "Watch a scripted ChatGPT use a bridge of its own; no account."),
     "model": ("model", "Serve the model `chappie` to agent programs; `model install` configures them."),
     "mcp": ("mcp", "Speak MCP over stdio; joins the running broker, or starts one."),
+    "local": ("local", "Speak the local tools over MCP stdio: one session works with others."),
     "sessions": ("shell", "List the agent sessions and who is bound to them."),
     "call": ("shell", "Run tools of a session."),
     "history": ("shell", "Read a session's transcript."),

@@ -20,6 +20,7 @@ from .options import as_json, settings
 if TYPE_CHECKING:
     import anyio
     from anyio.abc import TaskGroup, TaskStatus
+    from chappie_agents.callers import CallerRule
     from chappie_agents.hosts.builtin import Opened
     from chappie_agents.policy import Policy
     from chappie_agents.terminal import Terminal
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from chappie_bridge.wire.messages import Message
     from chappie_bridge.wire.ports import Link
 
+    from .outward import Outward
     from .serving import Serving
 
 log = logging.getLogger("chappie.agent")
@@ -82,6 +84,7 @@ def agent(
     from chappie_bridge.wire.errors import BadArguments
 
     from .loop import run
+    from .outward import Outward
 
     state = StateDirectory.visit(loaded.settings.state_directory)
     token = token_file.read_text(encoding="utf-8").strip() if token_file else os.environ.get("CHAPPIE_TOKEN")
@@ -96,9 +99,10 @@ def agent(
         return
     terminal = Terminal()
     screen = terminal if terminal.attended and not as_json else None
-    opened = _open(loaded.settings, state, directory, screen, name=name, new=new)
+    outward = Outward(loaded.settings.connect or state, token)
+    opened = _open(loaded.settings, state, directory, screen, outward, name=name, new=new)
     try:
-        run(linked, loaded.settings, state, opened, screen, token, as_json, lifeline)
+        run(linked, loaded.settings, state, opened, screen, token, as_json, lifeline, outward)
     finally:
         opened.close()
         terminal.close()
@@ -109,11 +113,14 @@ def _open(
     state: StateDirectory,
     directory: Path,
     screen: Terminal | None,
+    outward: Outward,
     *,
     name: str | None = None,
     new: bool = False,
 ) -> Opened:
     from chappie_agents.hosts.builtin import open_session
+    from chappie_agents.tools import BUILTIN
+    from chappie_agents.tools.neighbours import neighbours
 
     rules = policy(settings)
     (state.path / "agents").mkdir(mode=0o700, exist_ok=True)
@@ -125,6 +132,8 @@ def _open(
         attended=screen is not None,
         name=name,
         policy=rules,
+        callers=callers(settings),
+        tools=(*BUILTIN, *neighbours(outward, everything=settings.local_tools)),
     )
     for notice in opened.notices:
         log.warning("%s", notice)
@@ -144,6 +153,14 @@ def policy(settings: Settings) -> Policy:
     return Policy(rules=rules, roots=tuple(Path(root).expanduser() for root in settings.roots))
 
 
+def callers(settings: Settings) -> tuple[CallerRule, ...]:
+    """Which other sessions the owner admits, as the settings say it."""
+    from chappie_agents.callers import CallerRule
+    from chappie_agents.policy import Decision
+
+    return tuple(CallerRule(rule.caller, Decision(rule.decision)) for rule in settings.callers)
+
+
 async def linked(
     settings: Settings,
     state: StateDirectory,
@@ -152,6 +169,7 @@ async def linked(
     token: str | None,
     as_json: bool,
     lifeline: int | None,
+    outward: Outward | None = None,
 ) -> None:
     """The session on a link of its own, until a signal or until the parent at the lifeline is gone."""
     import anyio
@@ -188,6 +206,8 @@ async def linked(
                     await tasks.start(_tied, lifeline, opened.session.info.id, life)
                 if screen is not None:
                     tasks.start_soon(screen.run, opened.session)
+                if outward is not None:
+                    tasks.start_soon(outward.run)
                 await anyio.sleep_forever()
         link.cancel_scope.cancel()
 
@@ -324,11 +344,15 @@ class Inside:
         from chappie_bridge.wire.ids import Mint
         from chappie_bridge.wire.ports import Peer
 
+        from .outward import Outward
         from .serving import LOCAL
 
         terminal = Terminal()
         screen = terminal if terminal.attended and not self._quiet else None
-        opened = await anyio.to_thread.run_sync(_open, self._settings, self._state, self._directory, screen)
+        outward = Outward(self._state, None)
+        opened = await anyio.to_thread.run_sync(
+            _open, self._settings, self._state, self._directory, screen, outward
+        )
         try:
             resident = Resident(opened)
             near = Peer("agent", LOCAL, Mint().instance(), opened.session.info.device)
@@ -341,6 +365,7 @@ class Inside:
                     self.told.set()
                     if screen is not None:
                         tasks.start_soon(screen.run, opened.session)
+                    tasks.start_soon(outward.run)
                     await anyio.sleep_forever()
             finally:
                 end.close()

@@ -17,7 +17,7 @@ from chappie_agents.hosts.mcp import Server
 
 from chappie_bridge.codec.unicode import display
 
-from .agent import linked, policy
+from .agent import callers, linked, policy
 
 if TYPE_CHECKING:
     from chappie_agents.hosts.builtin import Opened
@@ -66,6 +66,8 @@ def _open(
     above = state.path / "servers" / mark
     above.mkdir(mode=0o700, parents=True, exist_ok=True)
     shown = name or display(shlex.join(command), 64)
-    opened = open_session(directory, above, new=new, name=shown, policy=policy(settings), tools=tools)
+    opened = open_session(
+        directory, above, new=new, name=shown, policy=policy(settings), callers=callers(settings), tools=tools
+    )
     opened.session.info = opened.session.info.model_copy(update={"agent": "mcp"})
     return opened

@@ -111,13 +111,17 @@ async def _serve(loaded: Loaded, state: StateDirectory, port: int, as_json: bool
 
 
 def _chosen(settings: BridgeSettings) -> Settings:
+    from chappie_agents.callers import Callers
     from chappie_agents.hosts.model.knowledge import Settings
+
+    from .agent import callers
 
     return Settings(
         summary_wait=settings.summary_wait,
         no_word=settings.no_word,
         subagents=settings.subagents == "drive",
         titles=settings.titles == "chatgpt",
+        callers=Callers(callers(settings)),
     )
 
 

@@ -187,6 +187,16 @@ class Typed(Request):
     content: Content
 
 
+class Admit(Request):
+    """May this session do that here?  `done`, once the device's owner allows it, or `failed`; `what` is for a
+    person.  Asked before anything of another session's reaches this one."""
+
+    type: Literal["admit"] = "admit"
+    session: SessionId
+    origin: Origin
+    what: str
+
+
 class Describe(Request):
     """Ask for the session's native tools (all, or `names`), skills and instruction file."""
 

@@ -21,6 +21,7 @@ from .files import (
     Written,
 )
 from .messages import (
+    Admit,
     Asking,
     CallResult,
     Cancel,
@@ -105,6 +106,7 @@ MESSAGES: dict[str, Row] = {
     "settled": Row(Settled, "broker", None, "session", 1),
     "notice": Row(Notice, "broker", None, "session", 1),
     "typed": Row(Typed, "broker", "done", "session", 1),
+    "admit": Row(Admit, "broker", "done", None, 1),
     "describe": Row(Describe, "broker", "description", None, 1),
     "description": Row(Description, "agent", None, None, 1),
     "read_history": Row(ReadHistory, "broker", "history", None, 1),

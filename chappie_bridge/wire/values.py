@@ -16,6 +16,9 @@ MAX_CALLS = 64
 MAX_FILES = 64
 """Files in one transfer."""
 
+MAX_CHAIN = 8
+"""Sessions through which one request may come."""
+
 
 class ToolCall(Value):
     """One call of a batch.  `arguments` fit the tool's own schema; the agent checks them."""
@@ -57,7 +60,8 @@ Standing = Literal["ready", "executing", "asking", "requesting", "idle", "adrift
 
 
 class SessionInfo(Value):
-    """What an agent says about its session.  `device` is the device's display name."""
+    """What an agent says about its session.  `device` is the device's display name; `pid` the process whose
+    children work for it, on that device."""
 
     id: SessionId
     agent: str
@@ -67,6 +71,7 @@ class SessionInfo(Value):
     name: str | None = None
     parent: SessionId | None = None
     activity: Activity = "ready"
+    pid: int | None = None
 
 
 class Moving(Value):
@@ -123,17 +128,20 @@ class SessionRow(Value):
     model: str | None = None
     name: str | None = None
     parent: SessionId | None = None
+    pid: int | None = None
     transfers: tuple[Moving, ...] = ()
 
 
 class Origin(Value):
     """Who asked for an operation; it travels with it, so a broker without memory can still deliver.
-    `label` is for people; `principal` is the credential that asked, as the broker knew it."""
+    `label` is for people, of a session it comes from the directory; `principal` is the credential that asked,
+    as the broker knew it.  `chain`: the sessions through which it came, the asking one last."""
 
     kind: Literal["conversation", "session", "shell"]
     id: str
     label: str
     principal: str = "owner"
+    chain: tuple[SessionId, ...] = Field((), max_length=MAX_CHAIN)
 
 
 class Caller(Value):

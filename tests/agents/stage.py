@@ -10,6 +10,7 @@ from typing import TypeVar
 import anyio
 from chappie_agents.answers import Surroundings
 from chappie_agents.attendant import AgentHost
+from chappie_agents.callers import CallerRule
 from chappie_agents.outbox import Outbox
 from chappie_agents.policy import Approval, Policy
 from chappie_agents.session import AgentSession
@@ -184,6 +185,7 @@ class Watched:
         self.chats: list[str] = []
         self.approvals: list[Approval] = []
         self.ends: list[Finished] = []
+        self.more = anyio.Event()
 
     def batch(self, origin: Origin, calls: Sequence[ToolCall]) -> None: ...
     def result(self, result: ToolResult) -> None: ...
@@ -192,7 +194,7 @@ class Watched:
     def ended(self, finished: Finished) -> None:
         self.ends.append(finished)
 
-    def chat(self, text: str, *, final: bool) -> None:
+    def chat(self, origin: Origin, text: str, *, final: bool) -> None:
         self.chats.append(text)
 
     def notice(self, text: str) -> None:
@@ -200,6 +202,7 @@ class Watched:
 
     def asked(self, approval: Approval) -> None:
         self.approvals.append(approval)
+        self.more.set()
 
 
 @dataclass
@@ -234,6 +237,7 @@ async def stage(
     surroundings: Callable[[], Surroundings] = Surroundings,
     environment: Mapping[str, str] | None = None,
     attended: bool = False,
+    callers: Sequence[CallerRule] = (),
 ) -> AsyncIterator[Stage]:
     clock = clock or Clock()
     spool = Spool(directory / "spool")
@@ -254,6 +258,7 @@ async def stage(
         screen=screen,
         attended=attended,
         now=clock,
+        callers=callers,
     )
     host = AgentHost()
     async with anyio.create_task_group() as group:

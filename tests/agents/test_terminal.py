@@ -85,7 +85,7 @@ def test_what_happens_is_printed_line_by_line_with_control_characters_escaped() 
     terminal.batch(ORIGIN, [call("bash", command="printf '\x1b[2J'"), call("read", path="a")])
     terminal.result(result('{"exitCode":0,"bytes":3}'))
     terminal.result(result("no such file\x07\nmore", is_error=True))
-    terminal.chat("Done.\n\x1b]0;title\x07", final=True)
+    terminal.chat(ORIGIN, "Done.\n\x1b]0;title\x07", final=True)
     terminal.notice("A chat\nleft.")
     error = Overloaded("Too much.")
     terminal.ended(

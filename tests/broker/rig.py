@@ -15,6 +15,7 @@ from chappie_bridge.wire.blocks import Text
 from chappie_bridge.wire.errors import Executed
 from chappie_bridge.wire.ids import DeviceId, InstanceId, Mint, OperationId, SessionId
 from chappie_bridge.wire.messages import (
+    Admit,
     Asking,
     CallResult,
     Cancel,
@@ -79,7 +80,7 @@ class ScriptedAgent:
             self.finish_chat(message)
         elif isinstance(message, Describe):
             self.say(Description(request=message.request, session=message.session, tools=(NOOP,)))
-        elif isinstance(message, Typed):
+        elif isinstance(message, (Typed, Admit)):
             self.say(Done(request=message.request))
         elif isinstance(message, ReadHistory) and not message.range.wait:
             self.say(History(request=message.request, session=message.session, cwd="/work"))
@@ -90,7 +91,13 @@ class ScriptedAgent:
         self.board.received(self, message)
 
     def register(
-        self, session: str, *, cwd: str = "/work", parent: str | None = None, known: tuple[str, ...] = ()
+        self,
+        session: str,
+        *,
+        cwd: str = "/work",
+        parent: str | None = None,
+        known: tuple[str, ...] = (),
+        name: str | None = None,
     ) -> None:
         self._number += 1
         info = SessionInfo(
@@ -99,6 +106,7 @@ class ScriptedAgent:
             device=self._peer.device,
             cwd=cwd,
             parent=SessionId(parent) if parent else None,
+            name=name,
         )
         self.say(Register(request=self._number, session=info, known=tuple(OperationId(k) for k in known)))
 
@@ -158,6 +166,11 @@ class ScriptedAgent:
 
     def registered(self) -> list[str]:
         return [message.session for message in self.got if isinstance(message, Registered)]
+
+
+def agent(session: str, principal: str = "owner") -> Caller:
+    """A session that asks."""
+    return Caller(principal=principal, source="session", value=session)
 
 
 def chat(name: str, principal: str = "owner") -> Caller:

@@ -16,6 +16,7 @@ from pathlib import Path
 import platformdirs
 
 from chappie_agents.answers import Surroundings
+from chappie_agents.callers import CallerRule
 from chappie_agents.outbox import Outbox
 from chappie_agents.policy import Policy
 from chappie_agents.screen import Blank, Screen
@@ -66,6 +67,7 @@ def open_session(
     device: str | None = None,
     name: str | None = None,
     policy: Policy | None = None,
+    callers: Sequence[CallerRule] = (),
     tools: Sequence[Tool] = BUILTIN,
     environment: Mapping[str, str] = os.environ,
     configuration: Path | None = None,
@@ -99,6 +101,7 @@ def open_session(
                 device=display(device or platform.node() or "device", 64),
                 cwd=clean_text(str(directory))[0],
                 name=None if name is None else display(name, 64),
+                pid=os.getpid(),
             ),
             directory=directory,
             transcript=transcript,
@@ -112,6 +115,7 @@ def open_session(
             screen=screen or Blank(),
             attended=attended,
             now=now,
+            callers=callers,
             mint=mint,
         )
     except BaseException:

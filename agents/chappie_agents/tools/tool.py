@@ -77,6 +77,10 @@ class ToolContext:
     conversation: ConversationId | None = None
     output_max: int = OUTPUT_MAX
 
+    async def fit(self, content: Content) -> Content:
+        """`content` with every block that is too long for a result spilled."""
+        return await _fit(content, self.spool)
+
     async def permit(self, tool: str, path: str, *, writing: bool = False, what: str = "") -> Path:
         """The real path once the owner's policy allows it.  Raises `Denied`, `BadArguments`, `Overloaded`."""
         return await self.policy.permit(

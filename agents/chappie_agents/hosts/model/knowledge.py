@@ -2,10 +2,11 @@
 No logic."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from chappie_agents.answers import Surroundings
+from chappie_agents.callers import Callers
 from chappie_agents.hosts.model.turns import GRACE
 from chappie_bridge.wire.ids import CallId
 from chappie_bridge.wire.values import ToolResult
@@ -57,3 +58,4 @@ class Settings:
     wake_wait: float = 30.0
     subagents: bool = False
     titles: bool = False
+    callers: Callers = field(default_factory=Callers)

@@ -11,13 +11,13 @@ from anyio import to_thread
 from anyio.abc import TaskGroup, TaskStatus
 
 from chappie_agents.answers import Answers
+from chappie_agents.callers import attributed
 from chappie_agents.hosts.model.asked import Asked
 from chappie_agents.hosts.model.heard import Heard
 from chappie_agents.hosts.model.hold import Hold
 from chappie_agents.hosts.model.journal import Home, Journal, Memory
 from chappie_agents.hosts.model.knowledge import WAKE, Habits, Settings
 from chappie_agents.hosts.model.records import Operation, Records
-from chappie_agents.hosts.model.skills import skills_of
 from chappie_agents.hosts.model.speaker import Speaker
 from chappie_agents.hosts.model.turns import TURN, Given, Phase, compacted, sequel
 from chappie_agents.hosts.model.work import Work
@@ -38,6 +38,7 @@ from chappie_bridge.wire.errors import (
 )
 from chappie_bridge.wire.ids import CallId, Mint, OperationId
 from chappie_bridge.wire.messages import (
+    Admit,
     Asking,
     Cancel,
     Describe,
@@ -59,7 +60,7 @@ from chappie_bridge.wire.messages import (
     Withdraw,
 )
 from chappie_bridge.wire.ports import Link
-from chappie_bridge.wire.values import ModelRequest, Need, SessionInfo, Skill, ToolResult
+from chappie_bridge.wire.values import ModelRequest, Need, SessionInfo, ToolResult
 
 log = logging.getLogger("chappie.model")
 
@@ -98,7 +99,6 @@ class ProgramSession:
         self.minted: tuple[CallId, ...] = memory.given.calls if memory.given else ()
         """Those of the newest batch, finished or not."""
         self._native: Answers | None = None
-        self._system, self._skills = 0, tuple[Skill, ...]()
         self._program, self._home, self._journal = memory.program, home, journal
         self._habits, self._settings, self._moved = habits, settings, moved
         self._now, self._mint = now, mint
@@ -129,6 +129,7 @@ class ProgramSession:
             Typed: self._typed,
             ReadHistory: self._read,
             Withdraw: self._withdraw,
+            Admit: partial(self._answers.admit, self._settings.callers),
             Describe: self._describe,
             Recall: self._answers.recall,
             Pull: self._answers.pull,
@@ -206,8 +207,6 @@ class ProgramSession:
             offered = visible(turn.program, turn.tools, subagents=self._settings.subagents)
             if offered != self.tools:
                 self.tools = offered
-            if (mark := hash(turn.system)) != self._system:
-                self._system, self._skills = mark, skills_of(turn.program, turn.system)
             self._change(cwd=turn.cwd or self.info.cwd, model=turn.model or None)
             await self._harvest(turn)
             again = await self._follow(turn)
@@ -323,7 +322,7 @@ class ProgramSession:
 
     def _post_chat(self, link: Link, message: PostChat) -> None:
         if message.reply_to is None:
-            self._accept(message)
+            self._accept(attributed(message))
         elif not self._records.repeated(message.operation):
             try:
                 self._asked.answer(message.reply_to, message.text)
@@ -588,7 +587,7 @@ class ProgramSession:
                 request=message.request,
                 session=message.session,
                 tools=tuple(tool for tool in tools if wanted is None or tool.name in wanted),
-                skills=(*self._skills, *around.skills),
+                skills=around.skills,
                 global_agents=around.global_agents,
                 unknown=tuple(name for name in wanted or () if name not in known),
             )
