@@ -42,6 +42,12 @@ log = logging.getLogger("chappie.agent")
 MAX_SINKS = 64
 """Files that are taken at the same time."""
 
+BATCH = PULL // 2
+"""Bytes written in one go, and told in one word, as long as they come fast."""
+
+LINGER = 0.01
+"""Seconds that fewer wait for more."""
+
 _UNASKED = 2 * WINDOW
 """Bytes that may wait to be written; a broker that keeps the window never comes near."""
 
@@ -62,6 +68,8 @@ class _Sink:
             message.overwrite,
         )
         self.part = part
+        self.size = message.size
+        self.filled = anyio.Event()
         self.waiting: deque[bytes] = deque()
         self.failure: BridgeError | None = None
         self.idle = anyio.Event()
@@ -72,6 +80,11 @@ class _Sink:
         """From now on chunks come on this stream, after what is written."""
         self.stream, self.link = message.stream, link
         self.received = self.part.position
+
+    @property
+    def full(self) -> bool:
+        """Is there a batch to write, or the last bytes?"""
+        return self.received - self.part.position >= BATCH or self.received == self.size
 
 
 class Sinks:
@@ -97,6 +110,7 @@ class Sinks:
             sink = self._open.get(message.transfer)
             discarded = False
             if sink is not None:
+                sink.filled.set()
                 await sink.idle.wait()
                 if sink.failure is not None:
                     self._forget(sink)  # it is removed already
@@ -134,6 +148,8 @@ class Sinks:
             return True
         sink.received += len(data)
         sink.waiting.append(data)
+        if sink.full:
+            sink.filled.set()
         if sink.idle.is_set():
             sink.idle = anyio.Event()
             self._start(partial(self._drain, sink))
@@ -164,6 +180,8 @@ class Sinks:
         async with self._alone(message.transfer):
             sink = self._open.get(message.transfer)
             if sink is not None:
+                sink.waiting.clear()
+                sink.filled.set()
                 await sink.idle.wait()
                 await self._remove(sink)
             else:
@@ -231,9 +249,13 @@ class Sinks:
     async def _drain(self, sink: _Sink) -> None:
         try:
             while sink.waiting and sink.failure is None:
+                if not sink.full:
+                    sink.filled = anyio.Event()
+                    with anyio.move_on_after(LINGER):
+                        await sink.filled.wait()
                 chunks: list[bytes] = []
                 size = 0
-                while sink.waiting and size < PULL:
+                while sink.waiting and size < WINDOW:
                     chunks.append(sink.waiting.popleft())
                     size += len(chunks[-1])
                 await to_thread.run_sync(sink.part.write, chunks)

@@ -69,25 +69,28 @@ class House(Protocol):
 
 
 class Pipe:
-    """What came from a feed and has not gone on yet; implements `feeds.Room`."""
+    """What came from a feed and has not gone on yet; implements `feeds.Room`.
+
+    Each wait has an event of its own: a chunk wakes who forwards it and nobody else."""
 
     def __init__(self, flow: Flow, progress: Callable[[int], None]) -> None:
         self.flow = flow
-        self.failure: BridgeError | None = None
+        self.closed = False
+        self._failure: BridgeError | None = None
         self._waiting: deque[tuple[int, bytes]] = deque()
         self._progress = progress
-        self._changed = anyio.Event()
-        self.closed = False
+        self._arrived, self._written, self._failed = anyio.Event(), anyio.Event(), anyio.Event()
 
     def close(self) -> None:
         """This attempt is over; nobody waits for room any more."""
         self.closed = True
-        self._tell()
+        self._written.set()
+        self._written = anyio.Event()
 
     def put(self, offset: int, data: bytes) -> None:
         if self.flow.take(offset, len(data)):
             self._waiting.append((offset, data))
-            self._tell()
+            self._arrived.set()
 
     async def span(self) -> Span | None:
         while True:
@@ -96,18 +99,19 @@ class Pipe:
                 return span
             if self.closed or (self.flow.size is not None and self.flow.asked >= self.flow.size):
                 return None
-            await self._changed.wait()
+            await self._written.wait()
 
     def written(self, offset: int) -> None:
         """The sink's word."""
         if self.flow.credit(offset):
             self._progress(offset)
-            self._tell()
+            self._written.set()
+            self._written = anyio.Event()
 
     def fail(self, failure: Failure) -> None:
         """The sink cannot go on."""
-        self.failure = from_failure(failure)
-        self._tell()
+        self._failure = from_failure(failure)
+        self._failed.set()
 
     async def forward(self, link: Link, stream: int) -> None:
         """Send on what comes, until cancelled.  :raises Lost:"""
@@ -116,21 +120,18 @@ class Pipe:
                 offset, data = self._waiting.popleft()
                 self.flow.forward(len(data))  # before its credit can come
                 await link.send_chunk(stream, offset, data)
-            await self._changed.wait()
+            self._arrived = anyio.Event()
+            await self._arrived.wait()
 
     async def until_written(self) -> None:
         while not self.flow.complete:
-            await self._changed.wait()
+            await self._written.wait()
 
     async def until_failed(self) -> None:
         """:raises BridgeError: what the sink said."""
-        while self.failure is None:
-            await self._changed.wait()
-        raise self.failure
-
-    def _tell(self) -> None:
-        self._changed.set()
-        self._changed = anyio.Event()
+        while self._failure is None:
+            await self._failed.wait()
+        raise self._failure
 
 
 @dataclass(frozen=True, slots=True)
