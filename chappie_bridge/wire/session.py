@@ -22,7 +22,9 @@ SESSION = Table(
     {
         (Presence.GREETING, "registered"): Presence.ONLINE,
         (Presence.GREETING, "link_lost"): Presence.GREETING,  # a socket that never registered it
+        (Presence.GREETING, "link_back"): Presence.GREETING,  # its registration is not committed yet
         (Presence.GREETING, "lease_expired"): Presence.ENDED,
+        (Presence.GREETING, "ended"): Presence.ENDED,
         (Presence.ONLINE, "registered"): Presence.ONLINE,  # the agent restarted before we noticed
         (Presence.ONLINE, "link_back"): Presence.ONLINE,  # the new socket came before the old one closed
         (Presence.ONLINE, "link_lost"): Presence.ADRIFT,
