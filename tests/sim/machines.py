@@ -20,7 +20,6 @@ from chappie_agents.spool import Spool
 from chappie_agents.tools.tool import Arguments, Tool, ToolContext, ToolFailed, tool
 from chappie_agents.transcript import Transcript
 from chappie_broker.broker import Broker
-from chappie_broker.hub import Hub
 from chappie_broker.limits import Limits
 from chappie_broker.store.rows import Device
 
@@ -32,7 +31,7 @@ from chappie_bridge.wire.values import SessionInfo
 
 from .clock import Process
 from .disks import LEASE, Registry, new_registry
-from .network import DialEnd, HubEnd, SimulatedDial, Wire
+from .network import DialEnd, HubEnd, SimulatedDial, SimulatedHub, Wire
 
 if TYPE_CHECKING:
     from .world import World
@@ -70,7 +69,7 @@ class BrokerMachine:
         self.life = 0
         self.process: Process | None = None
         self.broker: Broker | None = None
-        self.hub: Hub | None = None
+        self.hub: SimulatedHub | None = None
         self.registry: Registry | None = None
         self._stop: anyio.Event
 
@@ -100,7 +99,7 @@ class BrokerMachine:
             registry, key=KEY, version="0", limits=self._limits, now=self.now, mint=mint
         ) as broker:
             self.broker = broker
-            self.hub = Hub(
+            self.hub = SimulatedHub(
                 broker.dispatch,
                 instance=mint.instance(),
                 authenticate=lambda _: None,
@@ -108,6 +107,7 @@ class BrokerMachine:
                 version="0",
                 lease=LEASE,
             )
+            self.hub.raised = self._world.raised
             self._world.note("broker is up", life)
             await self._stop.wait()
             self.broker = None
@@ -193,6 +193,7 @@ class AgentMachine:
             self.dial = SimulatedDial(
                 self.host, self._reach, instance=mint.instance(), name=self.name, jitter=self._random.random
             )
+            self.dial.raised = self._world.raised
             group.start_soon(self.dial.run)
             await self._stop.wait()
             group.cancel_scope.cancel()

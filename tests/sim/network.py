@@ -18,7 +18,7 @@ from chappie_bridge.wire.link import Hello, LinkFault, Welcome, decode, frame_re
 from .clock import Process
 
 if TYPE_CHECKING:
-    from chappie_bridge.wire.ports import Attendant
+    from chappie_bridge.wire.ports import Attendant, Link
 
 DEAD = 5.0
 """Seconds until a silent connection is noticed: two pings."""
@@ -223,8 +223,28 @@ class Wire:
         self._slow_until = max(self._slow_until, self._loop.time() + seconds)
 
 
+class SimulatedHub(Hub):
+    """A Hub whose attendant may not fail: the real one logs that and goes on."""
+
+    raised: "list[BaseException]"
+
+    def _tell(self, what: "Callable[[Link], None]", link: HubLink) -> None:
+        try:
+            what(link)
+        except Exception as error:
+            self.raised.append(error)
+
+
 class SimulatedDial(Dial):
     """A Dial that reaches the broker of the simulation."""
+
+    raised: "list[BaseException]"
+
+    def _tell(self, what: "Callable[[Link], None]") -> None:
+        try:
+            what(self)
+        except Exception as error:
+            self.raised.append(error)
 
     def __init__(self, attendant: "Attendant", reach: Callable[["SimulatedDial"], Any], **more: Any) -> None:
         super().__init__("unix:nowhere", attendant, role="agent", **more)

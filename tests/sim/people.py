@@ -23,7 +23,7 @@ from chappie_bridge.wire.requests import (
 )
 from chappie_bridge.wire.values import Caller, HistoryRange, NewCall
 
-from .oracle import Intent, Violation
+from .oracle import DAY, Intent, Violation
 
 if TYPE_CHECKING:
     from .world import World
@@ -186,6 +186,7 @@ class Conversation:
             same = (
                 before is not None
                 and before.told
+                and world.jumped < DAY
                 and intent is not None
                 and (intent.key is not None or (intent.tunnel is not None and same_life and world.remembers))
             )
