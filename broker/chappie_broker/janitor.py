@@ -129,7 +129,7 @@ class Janitor:
     def _expire_absent(self) -> None:
         """Sessions that have not called since the start: their work may have run."""
         for session in list(self._dispatch.directory.sessions.values()):
-            if session.presence is Presence.GREETING and session.running is not None:
+            if session.presence is Presence.GREETING and session.running is not None and session.link is None:
                 self._dispatch.expire(session)
 
     def _forget(self, before: float) -> None:
