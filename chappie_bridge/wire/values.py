@@ -141,7 +141,7 @@ class Origin(Value):
     id: str
     label: str
     principal: str = "owner"
-    chain: tuple[SessionId, ...] = Field((), max_length=MAX_CHAIN)
+    chain: tuple[SessionId, ...] = Field(default=(), max_length=MAX_CHAIN)
 
 
 class Caller(Value):

@@ -22,7 +22,7 @@ from chappie_bridge.codec.tokens import (
 )
 from chappie_bridge.faces.chatgpt.tokens import load_counter
 
-DICE = random.Random(7)  # noqa: S311
+DICE = random.Random(7)
 
 
 def some(alphabet: str, length: int) -> str:

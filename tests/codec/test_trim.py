@@ -332,7 +332,7 @@ def test_heads_are_never_cut_even_above_the_limit() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_the_real_tokenizer_finds_the_response_within_the_limit(seed: int) -> None:
     pytest.importorskip("toktok")
-    counter, dice = load_counter(), random.Random(seed)  # noqa: S311
+    counter, dice = load_counter(), random.Random(seed)
     alphabets = [
         "abcdefghij \n",
         "0123456789.,\n",
