@@ -8,13 +8,14 @@ import pytest
 from chappie_bridge.cli import COMMANDS
 from chappie_bridge.wire.batch import BATCH
 from chappie_bridge.wire.machine import Table
+from chappie_bridge.wire.question import QUESTION
 from chappie_bridge.wire.session import SESSION
 from chappie_bridge.wire.transfer import TRANSFER
 
 REPOSITORY = Path(__file__).parent.parent
 
 
-@pytest.mark.parametrize("table", [SESSION, BATCH, TRANSFER], ids=lambda table: table.name)
+@pytest.mark.parametrize("table", [SESSION, BATCH, TRANSFER, QUESTION], ids=lambda table: table.name)
 def test_the_tables_in_the_architecture_are_the_codes_own(table: Table) -> None:
     """To write them anew: `python -m tests.test_documents`."""
     text = (REPOSITORY / "ARCHITECTURE.md").read_text(encoding="utf-8")
@@ -47,6 +48,6 @@ def _with_table(text: str, table: Table) -> str:
 if __name__ == "__main__":
     path = REPOSITORY / "ARCHITECTURE.md"
     written = path.read_text(encoding="utf-8")
-    for each in (SESSION, BATCH, TRANSFER):
+    for each in (SESSION, BATCH, TRANSFER, QUESTION):
         written = _with_table(written, each)
     path.write_text(written, encoding="utf-8")

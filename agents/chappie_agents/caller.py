@@ -22,6 +22,8 @@ from chappie_bridge.wire.ids import ReceiptId
 from chappie_bridge.wire.messages import Done, Failed, Message, Request, Withdraw
 from chappie_bridge.wire.ports import Link
 from chappie_bridge.wire.requests import (
+    Ask,
+    AssertAsked,
     BrokerStatus,
     Bytes,
     CallerRequest,
@@ -35,7 +37,9 @@ from chappie_bridge.wire.requests import (
     OperationView,
     Push,
     Pushed,
+    QuestionView,
     Receipt,
+    Respond,
     SessionList,
     SessionOpened,
     StatusReport,
@@ -115,6 +119,15 @@ class RemoteSwitchboard:
 
     async def push(self, request: Push) -> Pushed:
         return await self._ask(request, Pushed)
+
+    async def ask(self, request: Ask) -> QuestionView:
+        return await self._ask(request, QuestionView, request.wait)
+
+    async def ask_assert(self, request: AssertAsked) -> QuestionView:
+        return await self._ask(request, QuestionView, request.wait)
+
+    async def answer(self, request: Respond) -> QuestionView:
+        return await self._ask(request, QuestionView)
 
     async def history(self, request: FetchHistory) -> HistoryView:
         return await self._ask(request, HistoryView, request.range.wait)
@@ -228,7 +241,8 @@ def _is_safe(request: CallerRequest) -> bool:
     """May it be asked again although it may have been carried out?"""
     if isinstance(request, Submit):
         return request.operation is not None and not request.cancel
-    return isinstance(request, (ListSessions, ListTools, FetchHistory, FetchBytes, BrokerStatus))
+    repeatable = (ListSessions, ListTools, FetchHistory, FetchBytes, BrokerStatus, AssertAsked, Respond)
+    return isinstance(request, repeatable)
 
 
 def _unanswered(question: _Question) -> BridgeError:
@@ -240,7 +254,7 @@ def _unanswered(question: _Question) -> BridgeError:
 
 def _whole(reply: Request, parts: list[ViewPart]) -> Request:
     """The reply with the results that were sent ahead of it put back into their places."""
-    if not parts or not isinstance(reply, (OperationView, SessionOpened)):
+    if not parts or not isinstance(reply, (OperationView, SessionOpened, QuestionView)):
         return reply
     results: dict[int | None, list[ToolResult]] = {}
     for part in parts:

@@ -34,6 +34,8 @@ from chappie_bridge.wire.messages import (
 )
 from chappie_bridge.wire.ports import Link
 from chappie_bridge.wire.requests import (
+    Ask,
+    AssertAsked,
     BrokerStatus,
     Bytes,
     Chat,
@@ -46,6 +48,8 @@ from chappie_bridge.wire.requests import (
     OperationView,
     Push,
     Pushed,
+    QuestionView,
+    Respond,
     SessionList,
     SessionOpened,
     StatusReport,
@@ -58,16 +62,13 @@ from chappie_bridge.wire.requests import (
 )
 from chappie_bridge.wire.values import (
     Caller,
-    Companion,
     Companions,
     Origin,
-    Pending,
     QueuePlace,
-    RequestItem,
     ToolCall,
 )
 
-from . import instructions
+from .accompany import Company
 from .audit import Audit
 from .capability import Capabilities
 from .clock import iso
@@ -77,10 +78,11 @@ from .dispatch import Dispatch
 from .download import Bounds
 from .identity import Identity
 from .janitor import Janitor
-from .limits import Limits
+from .limits import LONGEST_WAIT, Limits
 from .operations import Operation, fingerprint, stored_row, transfer_fingerprint
 from .parking import Parking
 from .peers import Peers, named
+from .questions import Questions
 from .reading import Reading
 from .store.port import Store, StoreError
 from .store.rows import Conversation, DeliveryId, RequestKey
@@ -91,10 +93,6 @@ from .transfers import check
 from .writer import Writer
 
 log = logging.getLogger("chappie.broker")
-
-LONGEST_WAIT = 49.0
-"""Seconds a request may wait here, so that its answer begins within the 50 that callers allow."""
-
 
 _WITHOUT_RESULTS: dict[Status, type[BridgeError]] = {
     Status.LOST: Lost,
@@ -143,6 +141,17 @@ class Broker:
             self.dispatch.rpc, self.dispatch.streams, Capabilities(key, now), self._targets.renew, limits
         )
         self._parking = Parking(limits.waiting_requests)
+        self._company = Company(self.dispatch, self._reading, store, self._writer.add)
+        self._questions = Questions(
+            self.dispatch,
+            self._targets,
+            self._company,
+            self._parking,
+            store,
+            self._audit,
+            now=now,
+            mint=mint,
+        )
         self._started = now()
 
     @classmethod
@@ -193,7 +202,8 @@ class Broker:
         found, more = self._directory.find(request)
         pending = None
         if binding is not None:
-            pending = self._pending(self._directory.get(binding), self._peers.origin(request.caller))
+            origin = self._peers.origin(request.caller)
+            pending = self._company.pending(self._directory.get(binding), origin)
         return SessionList(
             binding=binding,
             sessions=tuple(self._directory.row(session) for session in found),
@@ -217,7 +227,7 @@ class Broker:
             companions = Companions()
         else:
             self.dispatch.settle(origin.id, sent)
-            companions = self._companions(origin, session)
+            companions = self._company.of(origin, session)
         return SessionOpened(
             request=request.request,
             selection=choice.selection,
@@ -245,7 +255,7 @@ class Broker:
             skills=about.skills,
             global_agents=about.global_agents,
             unknown=about.unknown,
-            pending=self._pending(session, origin),
+            pending=self._company.pending(session, origin),
         )
 
     async def call(self, request: Submit) -> OperationView:
@@ -377,6 +387,15 @@ class Broker:
     async def push(self, request: Push) -> Pushed:
         return await self.dispatch.transfers.push(request, request.caller.principal)
 
+    async def ask(self, request: Ask) -> QuestionView:
+        return await self._questions.ask(request, *self._who(request.caller))
+
+    async def ask_assert(self, request: AssertAsked) -> QuestionView:
+        return await self._questions.ask_assert(request, *self._who(request.caller))
+
+    async def answer(self, request: Respond) -> QuestionView:
+        return await self._questions.answer(request, *self._who(request.caller))
+
     async def history(self, request: FetchHistory) -> HistoryView:
         conversation = self._hear(request.caller)
         origin = self._peers.origin(request.caller)
@@ -388,7 +407,7 @@ class Broker:
             page = await self._reading.history(session, self._link(session), request, origin)
         return HistoryView(
             target=session.head,
-            pending=self._pending(session, origin),
+            pending=self._company.pending(session, origin),
             page=page,
             capability=self._reading.capability_of(page.entries, origin),
         )
@@ -449,6 +468,9 @@ class Broker:
             self._directory.hear(conversation, now)
         return conversation
 
+    def _who(self, caller: Caller) -> tuple[ConversationId | None, Origin]:
+        return self._hear(caller), self._peers.origin(caller)
+
     def _link(self, session: Session) -> Link:
         if session.link is None or not session.online:
             raise offline(session)
@@ -502,7 +524,7 @@ class Broker:
                 return None
             if stands.fingerprint != print_:
                 raise KeyReused
-            self._came_again(origin)
+            self._company.came_again(origin)
             return self._ledger.get(stands.operation) or await self._recall(
                 stands.operation, origin, deadline
             )
@@ -513,18 +535,12 @@ class Broker:
         if tunnel_request is not None:
             first = self._ledger.same_request(origin.id, f"tunnel:{tunnel_request}:{print_}")
             if first is not None:
-                self._came_again(origin)
+                self._company.came_again(origin)
                 return first
         first = self._ledger.same_request(origin.id, f"fingerprint:{print_}")
         if first is not None and first.open and not first.shown and first.key is None:
             return first
         return None
-
-    def _came_again(self, origin: Origin) -> None:
-        """What the reply to the same request carried never arrived: it is offered again."""
-        stored = [DeliveryId(parcel.key) for parcel in self._mailroom.recall(origin.id) if parcel.stored]
-        if stored:
-            self._writer.add(partial(self._store.mark_unsent, stored))
 
     async def _accept_key(self, session: Session, operation: Operation, key: str) -> OperationId:
         """Committed before anything is sent, so that it never runs twice.  The operation that has the
@@ -667,34 +683,5 @@ class Broker:
             joined=joined,
             again=joined and operation.delivered,
             entry=operation.entry,
-            companions=self._reading.marked(
-                self._mailroom.companions(receipt, self._requests(session, origin)), origin, operation
-            ),
-        )
-
-    # -- what accompanies ------------------------------------------------------------------------
-
-    def _companions(self, origin: Origin, session: Session) -> Companions:
-        receipt = self._mailroom.open(origin.id, anyio.current_time())
-        found = self._mailroom.companions(receipt, self._requests(session, origin))
-        return self._reading.marked(found, origin, None)
-
-    def _requests(self, session: Session, origin: Origin) -> list[Companion]:
-        """The first model request that waits, for whoever executes here; shown until it is answered."""
-        if session.executor not in (None, origin.id) or not session.requests:
-            return []
-        first = next(iter(session.requests.values()))
-        reply, run = ("remote_chat", "remote_call") if origin.kind == "session" else ("chat", "call")
-        words = instructions.model_request(first.kind, reply=reply, run=run)
-        request = first.model_copy(update={"instructions": words})
-        return [RequestItem(session=session.info.id, request=request)]
-
-    def _pending(self, session: Session, origin: Origin) -> Pending:
-        inputs, results = self._mailroom.waiting(origin.id)
-        asking = session.running.needs if session.running is not None else ()
-        return Pending(
-            inputs=inputs + (len(session.unclaimed) if session.executor is None else 0),
-            results=results,
-            requests=len(session.requests),
-            approvals=sum(1 for need in asking if need.kind == "approval"),
+            companions=self._company.on(receipt, origin, session, operation),
         )

@@ -4,11 +4,12 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from chappie_bridge.wire.blocks import Content
-from chappie_bridge.wire.ids import Mint, OperationId, ReceiptId, SessionId
+from chappie_bridge.wire.ids import Mint, OperationId, QuestionId, ReceiptId, SessionId
 from chappie_bridge.wire.machine import Table
-from chappie_bridge.wire.values import Companion, Companions, DeferredItem, InputItem
+from chappie_bridge.wire.values import AnswerItem, Companion, Companions, DeferredItem, InputItem
 
 from .limits import Limits
 from .operations import Operation
@@ -56,7 +57,9 @@ class Parcel:
 
     @property
     def session(self) -> SessionId:
-        return self.item.target.session if isinstance(self.item, DeferredItem) else self.item.session
+        if isinstance(self.item, DeferredItem):
+            return self.item.target.session
+        return self.item.question.session if isinstance(self.item, AnswerItem) else self.item.session
 
     @property
     def operation(self) -> OperationId | None:
@@ -81,6 +84,14 @@ class Sending:
     operation: Operation | None = None
     final: bool = False
     """It tells how the operation ended."""
+
+
+class Waiting(NamedTuple):
+    """How many of each wait for an addressee."""
+
+    inputs: int
+    results: int
+    answers: int
 
 
 class Mailroom:
@@ -197,14 +208,20 @@ class Mailroom:
             and not parcel.left
         ]
 
-    def waiting(self, addressee: str) -> tuple[int, int]:
-        """How many inputs and results wait for this addressee."""
-        inputs = results = 0
+    def holds(self, addressee: str, key: str) -> bool:
+        """Does this parcel wait, shown to nobody for certain?"""
+        box = self._boxes.get(addressee)
+        parcel = box.get(key) if box else None
+        return parcel is not None and parcel.stage is Stage.WAITING
+
+    def waiting(self, addressee: str) -> Waiting:
+        inputs = results = answers = 0
         for parcel in self._boxes.get(addressee, {}).values():
             if parcel.stage is Stage.WAITING:
                 inputs += isinstance(parcel.item, InputItem)
                 results += isinstance(parcel.item, DeferredItem)
-        return inputs, results
+                answers += isinstance(parcel.item, AnswerItem)
+        return Waiting(inputs, results, answers)
 
     def _offer(self, parcel: Parcel, receipt: ReceiptId) -> None:
         if parcel.stage is Stage.SENT:
@@ -232,6 +249,10 @@ def result_key(operation: OperationId) -> str:
     return f"result:{operation}"
 
 
+def answer_key(question: QuestionId, revision: int) -> str:
+    return f"answer:{question}:{revision}"
+
+
 def deferred(operation: Operation) -> DeferredItem:
     """The outcome of a finished operation as an item of its own."""
     return DeferredItem(
@@ -252,6 +273,8 @@ def body_size(item: Companion) -> int:
         return 200 + sum(_content_size(result.content) for result in item.results)
     if isinstance(item, InputItem):
         return 200 + _content_size(item.input.content)
+    if isinstance(item, AnswerItem):
+        return 1_000 + len(item.question.answer.text if item.question.answer else "")
     return 200 + _content_size(item.request.content)
 
 

@@ -21,6 +21,8 @@ from chappie_bridge.wire.ids import DeviceId
 from chappie_bridge.wire.messages import Failed, Message, Request, Withdraw
 from chappie_bridge.wire.ports import Link, Switchboard
 from chappie_bridge.wire.requests import (
+    Ask,
+    AssertAsked,
     BrokerStatus,
     CallerRequest,
     Chat,
@@ -31,7 +33,9 @@ from chappie_bridge.wire.requests import (
     OpenSession,
     OperationView,
     Push,
+    QuestionView,
     Receipt,
+    Respond,
     SessionOpened,
     Submit,
     Transfer,
@@ -70,6 +74,9 @@ class CallerDesk:
             Chat: switchboard.chat,
             Transfer: switchboard.transfer,
             Push: switchboard.push,
+            Ask: switchboard.ask,
+            AssertAsked: switchboard.ask_assert,
+            Respond: switchboard.answer,
             FetchHistory: switchboard.history,
             FetchBytes: switchboard.fetch,
             TypeInput: switchboard.say,
@@ -165,7 +172,7 @@ class CallerDesk:
         if reply is None:
             return  # withdrawn
         whole = not scope.cancel_called and _send(link, reply.model_copy(update={"request": request.request}))
-        if not whole and isinstance(reply, (OperationView, SessionOpened)):
+        if not whole and isinstance(reply, (OperationView, SessionOpened, QuestionView)):
             receipt = reply.companions.receipt
             if receipt is not None:
                 self._switchboard.told(receipt, sent=False)
@@ -192,7 +199,7 @@ def _send(link: Link, reply: Request) -> bool:
 
 def _send_in_parts(link: Link, reply: Request) -> bool:
     """:raises TooLarge: when a part is too large, too.  :raises Overloaded:"""
-    if not isinstance(reply, (OperationView, SessionOpened)):
+    if not isinstance(reply, (OperationView, SessionOpened, QuestionView)):
         raise TooLarge
     bare = reply
     if isinstance(bare, OperationView):

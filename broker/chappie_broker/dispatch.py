@@ -45,7 +45,7 @@ from chappie_bridge.wire.messages import (
     Settled,
 )
 from chappie_bridge.wire.ports import Link
-from chappie_bridge.wire.values import InputItem, Origin, SessionHead, ToolResult
+from chappie_bridge.wire.values import AnswerItem, InputItem, Origin, SessionHead, ToolResult
 
 from .audit import Audit
 from .deliveries import Mailroom, Parcel, deferred, input_key, result_key
@@ -615,6 +615,8 @@ class Dispatch:
             return
         by_session: dict[SessionId, list[Parcel]] = {}
         for parcel in parcels:
+            if isinstance(parcel.item, AnswerItem):
+                continue  # the registry has it, no agent
             by_session.setdefault(parcel.session, []).append(parcel)
             self._note_settled(parcel.operation or parcel.key.partition(":")[2], parcel.session)
         for session_id, group in by_session.items():

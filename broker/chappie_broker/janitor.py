@@ -2,19 +2,18 @@
 
 import logging
 from collections.abc import Callable
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import anyio
-from pydantic import TypeAdapter
+from pydantic import Field, TypeAdapter
 
 from chappie_bridge.wire.batch import Status
 from chappie_bridge.wire.errors import Lost
 from chappie_bridge.wire.ids import ConversationId, DeviceId, ReceiptId, SessionId
 from chappie_bridge.wire.session import Presence
-from chappie_bridge.wire.values import DeferredItem, SessionInfo
+from chappie_bridge.wire.values import AnswerItem, DeferredItem, SessionInfo
 
 from .audit import Audit
-from .deliveries import result_key
 from .dispatch import Dispatch
 from .store.port import Retention, Store
 from .store.rows import Operation as StoredOperation
@@ -30,7 +29,9 @@ SLOW = 60
 """Ticks between two looks at the store's ages."""
 LEASE = 60.0
 
-_DEFERRED = TypeAdapter(DeferredItem)
+_STORED: TypeAdapter[DeferredItem | AnswerItem] = TypeAdapter(
+    Annotated[DeferredItem | AnswerItem, Field(discriminator="kind")]
+)
 
 
 class _Told(Protocol):
@@ -71,9 +72,9 @@ class Janitor:
         for operation in memory.operations:
             await self._restore_operation(operation, principals)
         for delivery in memory.deliveries:
-            item = _DEFERRED.validate_json(delivery.body)
+            item = _STORED.validate_json(delivery.body)
             sent = delivery.status == "sent"
-            self._dispatch.mailroom.restore(delivery.origin, result_key(item.operation), item, sent=sent)
+            self._dispatch.mailroom.restore(delivery.origin, delivery.id, item, sent=sent)
 
     async def run(self) -> None:
         started = anyio.current_time()

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+LONGEST_WAIT = 49.0
+"""Seconds a request may wait here, so that its answer begins within the 50 that callers allow."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -30,6 +33,10 @@ class Limits:
     companions: int = 8
     companion_bytes: int = 48 * 1024
     """Bodies that accompany one response, as UTF-8; the face trims further, to tokens."""
+    assert_seconds: float = 10.0
+    """How long `ask_assert` waits for the word that a question is shown."""
+    open_questions: int = 64
+    """Of one conversation, waiting for the person."""
     ask_seconds: float = 20.0
     """How long an agent may take to describe itself or to read its transcript."""
     waiting_requests: int = 20_000

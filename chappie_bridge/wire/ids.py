@@ -22,6 +22,9 @@ CallId = NewType("CallId", str)
 EntryId = NewType("EntryId", str)
 """One entry of an agent's transcript; native."""
 
+QuestionId = NewType("QuestionId", str)
+"""One question to the person in a chat: `q_` and 128 random bits."""
+
 InputId = NewType("InputId", str)
 """Text or images that a person typed at the agent."""
 
@@ -62,6 +65,9 @@ class Mint:
 
     def instance(self) -> InstanceId:
         return InstanceId(self.text("i_", 10))
+
+    def question(self) -> QuestionId:
+        return QuestionId(self.text("q_", 16))
 
     def session(self) -> SessionId:
         return SessionId(self.text("s_", 10))

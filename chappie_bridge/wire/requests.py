@@ -7,8 +7,9 @@ from pydantic import Field, JsonValue
 from .batch import Status
 from .blocks import Content, Value
 from .errors import Executed, Failure
-from .ids import EntryId, OperationId, ReceiptId, SessionId
+from .ids import EntryId, OperationId, QuestionId, ReceiptId, SessionId
 from .messages import History, Message, Request
+from .question import Answer, Asked, Question
 from .values import (
     MAX_FILES,
     Attachment,
@@ -197,6 +198,45 @@ class ViewPart(Request):
     type: Literal["view_part"] = "view_part"
     deferred: int | None = None
     result: ToolResult
+
+
+class Ask(CallerRequest):
+    """A question to the person, saved before it is answered.  The same `tunnel_request` asks once."""
+
+    type: Literal["ask"] = "ask"
+    session: SessionId | None = None
+    asked: Asked
+    tunnel_request: str | None = None
+    wait: float = Field(default=40, ge=0, le=50)
+
+
+class AssertAsked(CallerRequest):
+    """Wait up to `wait` seconds for the word that the question is shown; then it counts as skipped."""
+
+    type: Literal["assert_asked"] = "assert_asked"
+    question: QuestionId
+    wait: float = Field(default=10, ge=0, le=50)
+
+
+class Respond(CallerRequest):
+    """What a question's page reports: that it is `loaded`, an `answer`, or nothing (to see how it stands).
+
+    `revision` is the one that the person saw: when somebody else answered since, nothing is changed
+    (`request_closed`).  Null: whatever was there."""
+
+    type: Literal["respond"] = "respond"
+    question: QuestionId
+    loaded: bool = False
+    answer: Answer | None = None
+    revision: int | None = Field(default=None, ge=0)
+
+
+class QuestionView(Request):
+    """A question as its caller sees it now."""
+
+    type: Literal["question_view"] = "question_view"
+    question: Question
+    companions: Companions = Companions()
 
 
 class FetchHistory(CallerRequest):

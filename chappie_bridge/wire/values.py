@@ -8,6 +8,7 @@ from .batch import Status
 from .blocks import Content, ResourceLink, Value
 from .errors import Executed, Failure
 from .ids import CallId, EntryId, InputId, OperationId, ReceiptId, SessionId
+from .question import Question
 from .transfer import Move
 
 MAX_CALLS = 64
@@ -307,7 +308,15 @@ class RequestItem(Value):
     again: bool = False
 
 
-Companion = Annotated[InputItem | DeferredItem | RequestItem, Field(discriminator="kind")]
+class AnswerItem(Value):
+    """A person's answer, its revision, or a skip; `question` as it stood then."""
+
+    kind: Literal["answer"] = "answer"
+    question: Question
+    again: bool = False
+
+
+Companion = Annotated[InputItem | DeferredItem | AnswerItem | RequestItem, Field(discriminator="kind")]
 
 
 class Companions(Value):

@@ -16,6 +16,7 @@ from chappie_broker.store.rows import (
     DeliveryId,
     Device,
     Operation,
+    Question,
     RequestKey,
     Session,
 )
@@ -23,7 +24,8 @@ from chappie_broker.store.sqlite import InlineSqliteStore, SqliteStore
 
 from chappie_bridge.wire.batch import Status
 from chappie_bridge.wire.errors import Executed, PathExists, SessionConflict
-from chappie_bridge.wire.ids import ConversationId, DeviceId, OperationId, SessionId
+from chappie_bridge.wire.ids import ConversationId, DeviceId, OperationId, QuestionId, SessionId
+from chappie_bridge.wire.question import Stage
 
 pytestmark = pytest.mark.anyio
 
@@ -59,6 +61,30 @@ DELIVERY = Delivery(
     created_at=40.0,
     operation=OPERATION.id,
 )
+QUESTION = Question(
+    QuestionId("q_1"),
+    "conversation",
+    CHAT.id,
+    "owner",
+    SESSION.id,
+    "laptop",
+    "/w",
+    '{"question":"\u00e9?"}',
+    Stage.ASKED,
+    revision=0,
+    version=0,
+    asked_at=40.0,
+    changed_at=40.0,
+)
+ANSWERED = replace(
+    QUESTION,
+    stage=Stage.ANSWERED,
+    revision=1,
+    version=1,
+    changed_at=41.0,
+    loaded_at=40.5,
+    answer='{"text":"x"}',
+)
 LINE = AuditLine(at=50.0, who="owner", what="call", target="s1", size=7, outcome="ok", duration_ms=3)
 
 
@@ -81,6 +107,7 @@ async def fill(store: Store) -> None:
     await store.save_binding(CHAT, SESSION.id, at=22.0)
     await store.accept_key(KEY, OPERATION)
     await store.save_delivery(DELIVERY)
+    await store.save_question(QUESTION)
     await store.append_audit([LINE])
 
 
@@ -331,6 +358,54 @@ async def test_deliveries_come_oldest_first_and_only_to_their_origin(store: Stor
     assert [row.id for row in await store.deliveries_of("shell", CHAT.id)] == ["dl_shell"]
 
 
+# Questions.
+
+
+async def test_a_question_is_there_after_a_restart(open_store: Open) -> None:
+    """B51 B55: also before anybody answered it."""
+    store = await open_store()
+    await store.save_question(QUESTION)
+    await store.save_question(replace(QUESTION, asked="another"))
+    await store.close()
+    store = await open_store()
+    found = await store.question(QUESTION.id)
+    assert found == QUESTION
+    assert isinstance(found.stage, Stage)
+    assert await store.question(QuestionId("q_none")) is None
+    await store.close()
+
+
+async def test_of_two_changes_at_once_one_is_taken(store: Store) -> None:
+    """B53: the other is told, and nothing of it stays."""
+    await store.save_question(QUESTION)
+    assert await store.change_question(ANSWERED, replace(DELIVERY, kind="answer"))
+    other = replace(ANSWERED, answer='{"text":"y"}', revision=7)
+    assert not await store.change_question(other, replace(DELIVERY, id=DeliveryId("dl_2"), kind="answer"))
+    assert await store.question(QUESTION.id) == ANSWERED
+    assert [row.id for row in await store.deliveries_of("conversation", CHAT.id)] == [DELIVERY.id]
+
+
+async def test_a_revision_takes_the_place_of_an_answer_that_was_not_sent(store: Store) -> None:
+    await store.save_question(QUESTION)
+    await store.change_question(ANSWERED, replace(DELIVERY, kind="answer"))
+    revised = replace(ANSWERED, version=2, revision=2, changed_at=42.0)
+    second = replace(DELIVERY, id=DeliveryId("dl_2"), kind="answer", created_at=42.0)
+    assert await store.change_question(revised, second, superseded=DELIVERY.id)
+    assert await store.deliveries_of("conversation", CHAT.id) == (second,)
+    assert (await store.load(50.0)).deliveries == (second,)
+
+
+async def test_only_questions_that_wait_for_their_origin_are_counted(store: Store) -> None:
+    for number in range(3):
+        await store.save_question(replace(QUESTION, id=QuestionId(f"q_{number}")))
+    await store.save_question(replace(QUESTION, id=QuestionId("q_other"), origin="c2"))
+    assert await store.open_questions("conversation", CHAT.id) == 3
+    await store.change_question(replace(ANSWERED, id=QuestionId("q_0")))
+    await store.change_question(replace(QUESTION, id=QuestionId("q_1"), stage=Stage.SHOWN, version=1))
+    assert await store.open_questions("conversation", CHAT.id) == 2
+    assert await store.open_questions("shell", CHAT.id) == 0
+
+
 # The audit log.
 
 
@@ -371,8 +446,8 @@ async def test_pruning_forgets_what_is_old_one_step_at_a_time(store: Store) -> N
     others = [replace(CHAT, id=ConversationId(f"c{number}")) for number in range(2, 5)]
     await store.touch_conversations(others)
     gone = [await store.prune(now=1000 * DAY, keep=Retention(), max_rows=2) for _ in range(3)]
-    # key, operation, two deliveries, audit line, four conversations, session, device: at most two of each.
-    assert sum(gone) == 11
+    # key, operation, two deliveries, question, audit line, four conversations, session, device: two of each.
+    assert sum(gone) == 12
     assert gone[1] >= 2
     assert gone[2] == 0
     found = await store.load(0.0)

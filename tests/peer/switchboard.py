@@ -7,6 +7,8 @@ from chappie_bridge.wire.errors import Unsupported
 from chappie_bridge.wire.ids import ReceiptId
 from chappie_bridge.wire.messages import Done
 from chappie_bridge.wire.requests import (
+    Ask,
+    AssertAsked,
     BrokerStatus,
     Bytes,
     CallerRequest,
@@ -20,6 +22,8 @@ from chappie_bridge.wire.requests import (
     OperationView,
     Push,
     Pushed,
+    QuestionView,
+    Respond,
     SessionList,
     SessionOpened,
     StatusReport,
@@ -65,6 +69,15 @@ class ScriptedSwitchboard:
         return await self._answer(request)  # type: ignore[no-any-return]
 
     async def push(self, request: Push) -> Pushed:
+        return await self._answer(request)  # type: ignore[no-any-return]
+
+    async def ask(self, request: Ask) -> QuestionView:
+        return await self._answer(request)  # type: ignore[no-any-return]
+
+    async def ask_assert(self, request: AssertAsked) -> QuestionView:
+        return await self._answer(request)  # type: ignore[no-any-return]
+
+    async def answer(self, request: Respond) -> QuestionView:
         return await self._answer(request)  # type: ignore[no-any-return]
 
     async def history(self, request: FetchHistory) -> HistoryView:

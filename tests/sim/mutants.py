@@ -14,6 +14,7 @@ from unittest import mock
 import anyio
 from chappie_agents.outbox import Outbox
 from chappie_agents.session import AgentSession
+from chappie_broker.accompany import Company
 from chappie_broker.broker import Broker
 from chappie_broker.deliveries import Mailroom
 from chappie_broker.dispatch import Dispatch
@@ -52,7 +53,7 @@ def settles_on_send() -> Patch:
 
 def settles_dropped_replies() -> Patch:
     """The same request again settles what its lost reply carried."""
-    return mock.patch.object(Broker, "_came_again", lambda self, origin: self.dispatch.settle(origin.id))
+    return mock.patch.object(Company, "came_again", lambda self, origin: self.dispatch.settle(origin.id))
 
 
 def replays_without_dedupe() -> Patch:

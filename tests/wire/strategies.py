@@ -40,6 +40,8 @@ def models(model: type[BaseModel]) -> st.SearchStrategy[Any]:
         values = of(field.annotation)
         if any(hasattr(limit, "gt") or (hasattr(limit, "ge") and limit.ge == 1) for limit in field.metadata):
             values = values.filter(lambda number: number != 0)
+        if any(getattr(limit, "min_length", 0) for limit in field.metadata):
+            values = values.filter(bool)
         fields[name] = values
     return st.fixed_dictionaries(fields).map(lambda values: model(**values))
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from chappie_bridge.wire.batch import BATCH, ON_THE_LINK, OPEN, Status
 from chappie_bridge.wire.machine import NoSuchRow, Table
+from chappie_bridge.wire.question import QUESTION, Stage
 from chappie_bridge.wire.session import SESSION, Presence
 from chappie_bridge.wire.transfer import TRANSFER, UNFINISHED, Move
 
@@ -16,6 +17,7 @@ TABLES: list[tuple[Table[Any], type[StrEnum], StrEnum]] = [
     (SESSION, Presence, Presence.GREETING),
     (BATCH, Status, Status.QUEUED),
     (TRANSFER, Move, Move.OFFERED),
+    (QUESTION, Stage, Stage.ASKED),
 ]
 CALLERS = {"cancel", "withdrawn", "session_gone"}
 """May cross with anything, the end included."""
@@ -31,6 +33,7 @@ RACES: dict[str, dict[StrEnum, set[str]]] = {
         **{state: CALLERS | AGENTS | {"restarted", "silent"} for state in set(Status) - OPEN},
         Status.LOST: CALLERS | {"restarted", "silent", "queue_expired"},
     },
+    "question": {state: {"loaded", "answer", "skip", "unseen"} for state in Stage},
     "transfer": {
         **{state: {"link_lost", "cancelled", "failed"} for state in Move},
         **{state: {"written", "cancelled", "failed"} for state in set(Move) - {Move.OFFERED}},

@@ -12,7 +12,7 @@ from typing import ClassVar, Protocol
 
 from chappie_bridge.wire.batch import Status
 from chappie_bridge.wire.errors import BY_CODE, BridgeError, Executed
-from chappie_bridge.wire.ids import ConversationId, DeviceId, OperationId, SessionId
+from chappie_bridge.wire.ids import ConversationId, DeviceId, OperationId, QuestionId, SessionId
 
 from .rows import (
     AuditLine,
@@ -23,6 +23,7 @@ from .rows import (
     Device,
     Operation,
     OriginKind,
+    Question,
     RequestKey,
     Session,
     Transfer,
@@ -100,6 +101,8 @@ class Retention:
     """Deliveries, after they were settled."""
     unsettled: float = 30 * DAY
     """Deliveries whose conversation never came back, after they were made."""
+    questions: float = 90 * DAY
+    """After their last change."""
     conversations: float = 365 * DAY
     """After the last request.  The binding goes with its conversation."""
     sessions: float = 365 * DAY
@@ -234,6 +237,28 @@ class Store(Protocol):
 
     async def deliveries_of(self, kind: OriginKind, origin: str, limit: int = 64) -> tuple[Delivery, ...]:
         """What is not settled for one origin, oldest first, at most `limit`."""
+        ...
+
+    # Questions.
+
+    async def save_question(self, question: Question) -> None:
+        """Add a question; one that is there already stays as it is."""
+        ...
+
+    async def question(self, question: QuestionId) -> Question | None: ...
+
+    async def change_question(
+        self,
+        question: Question,
+        delivery: Delivery | None = None,
+        superseded: DeliveryId | None = None,
+    ) -> bool:
+        """Change how it stands, save the delivery of its answer, settle the one that this replaces.
+        False: it is not at `question.version - 1` any more; then nothing was changed."""
+        ...
+
+    async def open_questions(self, kind: OriginKind, origin: str) -> int:
+        """How many questions of this origin wait for the person."""
         ...
 
     # The audit log.

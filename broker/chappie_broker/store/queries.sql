@@ -155,6 +155,34 @@ UPDATE delivery SET status = 'offered' WHERE id = :id AND status = 'sent';
 -- A delivery's receiver came back after it.
 UPDATE delivery SET status = 'settled', settled_at = :at WHERE id = :id AND status <> 'settled';
 
+-- name: save_question
+-- Add a question; a known id is left alone.
+INSERT INTO question
+    (id, origin_kind, origin, principal, session, device, cwd, asked, stage, revision, version, asked_at,
+     changed_at, loaded_at, answer)
+VALUES
+    (:id, :origin_kind, :origin, :principal, :session, :device, :cwd, :asked, :stage, :revision, :version,
+     :asked_at, :changed_at, :loaded_at, :answer)
+ON CONFLICT (id) DO NOTHING;
+
+-- name: question
+-- One question.
+SELECT id, origin_kind, origin, principal, session, device, cwd, asked, stage, revision, version, asked_at,
+    changed_at, loaded_at, answer
+FROM question WHERE id = :id;
+
+-- name: change_question
+-- How a question stands now, if nobody changed it since it was read; else no row is counted.
+UPDATE question
+SET stage = :stage, revision = :revision, version = :version, changed_at = :changed_at,
+    loaded_at = :loaded_at, answer = :answer
+WHERE id = :id AND version = :version - 1;
+
+-- name: open_questions
+-- How many questions of one origin wait for the person.
+SELECT count(*) FROM question
+WHERE origin_kind = :origin_kind AND origin = :origin AND stage IN ('asked', 'shown');
+
 -- name: append_audit
 -- Write one line of the audit log.
 INSERT INTO audit (at, who, what, target, size, outcome, duration_ms)
@@ -190,6 +218,11 @@ DELETE FROM delivery WHERE id IN (
 DELETE FROM delivery WHERE id IN (
     SELECT id FROM delivery WHERE status <> 'settled' AND created_at < :before
     ORDER BY created_at LIMIT :limit);
+
+-- name: prune_questions
+-- Forget questions that nothing happened to for long.
+DELETE FROM question WHERE id IN (
+    SELECT id FROM question WHERE changed_at < :before ORDER BY changed_at LIMIT :limit);
 
 -- name: prune_audit
 -- Forget old lines of the audit log.

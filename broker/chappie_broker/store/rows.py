@@ -9,7 +9,8 @@ from typing import Literal, NewType
 
 from chappie_bridge.wire.batch import Status
 from chappie_bridge.wire.errors import Executed
-from chappie_bridge.wire.ids import ConversationId, DeviceId, OperationId, SessionId
+from chappie_bridge.wire.ids import ConversationId, DeviceId, OperationId, QuestionId, SessionId
+from chappie_bridge.wire.question import Stage
 
 DeliveryId = NewType("DeliveryId", str)
 """One item that accompanies a later response; the receiver drops an id that it knows."""
@@ -128,6 +129,28 @@ class Delivery:
     operation: OperationId | None = None
     sent_at: float | None = None
     settled_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question to the person in a chat.  `asked` and `answer` are JSON text; `version` counts changes,
+    `revision` those that the person made."""
+
+    id: QuestionId
+    origin_kind: OriginKind
+    origin: str
+    principal: str
+    session: SessionId
+    device: str
+    cwd: str
+    asked: str
+    stage: Stage
+    revision: int
+    version: int
+    asked_at: float
+    changed_at: float
+    loaded_at: float | None = None
+    answer: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ TABLES = {
     "transfer": rows.Transfer,
     "request_key": rows.RequestKey,
     "delivery": rows.Delivery,
+    "question": rows.Question,
     "audit": rows.AuditLine,
 }
 

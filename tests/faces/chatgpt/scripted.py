@@ -19,9 +19,12 @@ from chappie_bridge.faces.chatgpt.server import FaceSettings
 from chappie_bridge.wire.batch import Status
 from chappie_bridge.wire.blocks import Content, Text
 from chappie_bridge.wire.errors import Executed, UnknownSession
-from chappie_bridge.wire.ids import CallId, EntryId, OperationId, ReceiptId, SessionId
+from chappie_bridge.wire.ids import CallId, EntryId, OperationId, QuestionId, ReceiptId, SessionId
 from chappie_bridge.wire.messages import Done, History, Message
+from chappie_bridge.wire.question import Asked, Option, Question, Stage
 from chappie_bridge.wire.requests import (
+    Ask,
+    AssertAsked,
     BrokerStatus,
     Bytes,
     Chat,
@@ -34,6 +37,8 @@ from chappie_bridge.wire.requests import (
     OperationView,
     Push,
     Pushed,
+    QuestionView,
+    Respond,
     SessionList,
     SessionOpened,
     StatusReport,
@@ -95,6 +100,23 @@ def view(**more: Any) -> OperationView:
     return OperationView(**given)
 
 
+QUESTION = Question(
+    id=QuestionId("q_1"),
+    session=SESSION,
+    device=HEAD.device,
+    cwd=HEAD.cwd,
+    asked=Asked(
+        header="Format",
+        question="Which export format?",
+        options=(Option(title="JSON", description="For programs.", recommended=True), Option(title="CSV")),
+    ),
+    stage=Stage.ASKED,
+    loaded=False,
+    revision=0,
+    asked_at="2026-01-02T03:04:05.678Z",
+)
+
+
 def opened(**more: Any) -> SessionOpened:
     given: Json = {
         "selection": "automatic",
@@ -141,6 +163,16 @@ class Scripted:
 
     async def push(self, request: Push) -> Pushed:
         raise AssertionError("the face never pushes bytes")
+
+    async def ask(self, request: Ask) -> QuestionView:
+        default = QuestionView(question=QUESTION, companions=Companions(receipt=ReceiptId("r_ask")))
+        return cast("QuestionView", await self._play("ask", request, default))
+
+    async def ask_assert(self, request: AssertAsked) -> QuestionView:
+        return cast("QuestionView", await self._play("ask_assert", request, QuestionView(question=QUESTION)))
+
+    async def answer(self, request: Respond) -> QuestionView:
+        return cast("QuestionView", await self._play("answer", request, QuestionView(question=QUESTION)))
 
     async def history(self, request: FetchHistory) -> HistoryView:
         page = History(session=SESSION, cwd=HEAD.cwd)

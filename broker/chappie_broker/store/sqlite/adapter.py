@@ -18,7 +18,7 @@ import anyio
 
 from chappie_bridge.wire.batch import Status
 from chappie_bridge.wire.errors import Executed, SessionConflict
-from chappie_bridge.wire.ids import ConversationId, DeviceId, OperationId, SessionId
+from chappie_bridge.wire.ids import ConversationId, DeviceId, OperationId, QuestionId, SessionId
 from chappie_broker.store.port import Retention, Snapshot, Store
 from chappie_broker.store.rows import (
     AuditLine,
@@ -29,6 +29,7 @@ from chappie_broker.store.rows import (
     Device,
     Operation,
     OriginKind,
+    Question,
     RequestKey,
     Session,
     Transfer,
@@ -177,6 +178,37 @@ class _SqliteMethods(ABC, Store):
             )
         )
 
+    async def save_question(self, question: Question) -> None:
+        await self._write(lambda database: database.run("save_question", **columns(question)))
+
+    async def question(self, question: QuestionId) -> Question | None:
+        return await self._read(lambda database: database.row(Question, "question", id=question))
+
+    async def change_question(
+        self,
+        question: Question,
+        delivery: Delivery | None = None,
+        superseded: DeliveryId | None = None,
+    ) -> bool:
+        def work(database: Database) -> bool:
+            if not database.run("change_question", **columns(question)):
+                return False
+            if superseded is not None:
+                database.run("settle", id=superseded, at=question.changed_at)
+            if delivery is not None:
+                database.run("save_delivery", **columns(delivery))
+            return True
+
+        return await self._write(work)
+
+    async def open_questions(self, kind: OriginKind, origin: str) -> int:
+        return cast(
+            "int",
+            await self._read(
+                lambda database: database.value("open_questions", origin_kind=kind, origin=origin)
+            ),
+        )
+
     async def append_audit(self, lines: Sequence[AuditLine]) -> None:
         rows = [columns(line) for line in lines]
         await self._write(lambda database: database.run_each("append_audit", rows))
@@ -195,6 +227,7 @@ class _SqliteMethods(ABC, Store):
                 ("prune_operations", now - keep.operations),
                 ("prune_settled", now - keep.settled),
                 ("prune_unsettled", now - keep.unsettled),
+                ("prune_questions", now - keep.questions),
                 ("prune_audit", now - keep.audit),
                 ("prune_conversations", now - keep.conversations),
                 ("prune_sessions", now - keep.sessions),

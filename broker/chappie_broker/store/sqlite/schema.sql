@@ -107,6 +107,28 @@ CREATE INDEX delivery_origin ON delivery (origin_kind, origin, created_at) WHERE
 CREATE INDEX delivery_unsettled ON delivery (created_at) WHERE status <> 'settled';
 CREATE INDEX delivery_settled ON delivery (settled_at) WHERE status = 'settled';
 
+-- A question to the person in a chat.
+CREATE TABLE question (
+    id          TEXT NOT NULL PRIMARY KEY, -- ours, random: whoever has it may answer
+    origin_kind TEXT NOT NULL              -- what asked, and is told the answer
+        CHECK (origin_kind IN ('conversation', 'session', 'shell')),
+    origin      TEXT NOT NULL,             -- the id of what asked
+    principal   TEXT NOT NULL,             -- the credential that asked; to others it is unknown
+    session     TEXT NOT NULL,             -- whose work it is about; no reference, this row may outlive it
+    device      TEXT NOT NULL,             -- that session's device, for people, at that time
+    cwd         TEXT NOT NULL,             -- that session's directory at that time
+    asked       TEXT NOT NULL,             -- JSON: question, context, options
+    stage       TEXT NOT NULL,             -- a word of wire.question.Stage, where that list is closed
+    revision    INTEGER NOT NULL,          -- how often the person answered or skipped
+    version     INTEGER NOT NULL,          -- counts every change, so that of two at once one is refused
+    asked_at    REAL NOT NULL,             -- when it was asked
+    changed_at  REAL NOT NULL,             -- its last change
+    loaded_at   REAL,                      -- when its page first reported; empty: never
+    answer      TEXT                       -- JSON; empty before the person reacted
+) STRICT;
+CREATE INDEX question_open ON question (origin_kind, origin) WHERE stage IN ('asked', 'shown');
+CREATE INDEX question_changed ON question (changed_at);
+
 -- Who did what, written behind, in groups.
 CREATE TABLE audit (
     at          REAL NOT NULL,      -- when it happened
