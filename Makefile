@@ -8,12 +8,14 @@
 # make test-clients  MCP clients that nobody here wrote: at most 8 minutes, their installation included
 # make test-hosts    agent programs, driven without a model: at most 20 minutes, their installation included;
 #                    CHAPPIE_HOSTS="pi codex" drives these alone, in at most 10
+# make test-browser  the question's page in a real Chromium: at most 8 minutes, its hosts' installation
+#                    included; `make test` does it, too, where a Chromium is found
 # make bench  every measured claim of bench/, a row each in bench/results.md
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: up dev test sim mutants check conformance test-clients test-hosts bench format lint mypy pyright imports
+.PHONY: up dev test sim mutants check conformance test-clients test-hosts test-browser bench format lint mypy pyright imports
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -44,6 +46,9 @@ test-clients: .venv/.developed
 
 test-hosts: .venv/.developed
 	$(PY) -m pytest tests/hosts --durations=5 $(ARGS)
+
+test-browser: .venv/.developed
+	$(PY) -m pytest -q tests/browser $(ARGS)
 
 check: .venv/.developed
 	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target format lint mypy pyright imports

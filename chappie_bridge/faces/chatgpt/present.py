@@ -10,6 +10,7 @@ from chappie_bridge.codec.graphemes import line_before
 from chappie_bridge.codec.parts import compact
 from chappie_bridge.codec.tokens import Steps, count_exactly, escaped
 from chappie_bridge.codec.unicode import REPLACEMENT, display
+from chappie_bridge.faces.chatgpt import asking
 from chappie_bridge.faces.chatgpt.exchange import Exchange
 from chappie_bridge.faces.chatgpt.naming import file_lines, image_addresses
 from chappie_bridge.faces.chatgpt.sheet import NAME, PATH, Json, Sheet, Source, failure_line
@@ -19,8 +20,17 @@ from chappie_bridge.wire.blocks import Content, Spill
 from chappie_bridge.wire.errors import Executed
 from chappie_bridge.wire.ids import SessionId
 from chappie_bridge.wire.ports import Switchboard
-from chappie_bridge.wire.requests import HistoryView, OperationView, SessionList, SessionOpened, ToolList
+from chappie_bridge.wire.question import Question
+from chappie_bridge.wire.requests import (
+    HistoryView,
+    OperationView,
+    QuestionView,
+    SessionList,
+    SessionOpened,
+    ToolList,
+)
 from chappie_bridge.wire.values import (
+    AnswerItem,
     Companions,
     DeferredItem,
     Entry,
@@ -62,6 +72,7 @@ T = TypeVar("T")
 class Presented(NamedTuple):
     content: list[Json]
     is_error: bool = False
+    structured: Json | None = None
 
 
 class Presenter:
@@ -175,6 +186,23 @@ class Presenter:
         for each in sheets:
             whole.append(each)
         return Presented(await self._finish(whole, exchange))
+
+    async def question(
+        self, view: QuestionView, said: str, exchange: Exchange, *, answer: bool = False
+    ) -> Presented:
+        """With its answer, if that is wanted and there is one."""
+        sheet = Sheet()
+        sheet.head(_noted(asking.head(view.question), exchange))
+        sheet.whole(said)
+        if answer and view.question.answer is not None:
+            _answer(sheet, view.question)
+        _companions(sheet, view.companions)
+        content = await self._finish(sheet, exchange)
+        structured: Json = {"question": asking.for_page(view.question)}
+        if view.companions.items:
+            # Some hosts show their model nothing else where this is there; what accompanies comes once only.
+            structured["text"] = "\n".join(block["text"] for block in content if block["type"] == "text")
+        return Presented(content, structured=structured)
 
     async def _finish(self, sheet: Sheet, exchange: Exchange) -> list[Json]:
         return await sheet.finish(self._tokenizer, self._limit, self._switchboard, exchange)
@@ -297,8 +325,17 @@ def _companions(sheet: Sheet, companions: Companions) -> None:
                     }
                 )
                 sheet.content(request.content, Source(session, None, request.id))
+            case AnswerItem(question=question):
+                _answer(sheet, question, again=item.again)
             case DeferredItem():
                 _deferred(sheet, item, again, companions.capability)
+
+
+def _answer(sheet: Sheet, question: Question, *, again: bool = False) -> None:
+    line, text = asking.web_answer(question, again=again)
+    sheet.line(line)
+    if text is not None:
+        sheet.text(text, Source(question.session, None, question.id))
 
 
 def _deferred(sheet: Sheet, item: DeferredItem, again: Json, capability: str | None) -> None:

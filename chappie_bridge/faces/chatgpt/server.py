@@ -16,11 +16,12 @@ from starlette.types import ASGIApp
 
 from chappie_bridge.codec.schema import explain
 from chappie_bridge.codec.unicode import display
+from chappie_bridge.faces.chatgpt import widget
 from chappie_bridge.faces.chatgpt.admission import Admission, Credential
 from chappie_bridge.faces.chatgpt.exchange import Exchange
 from chappie_bridge.faces.chatgpt.gate import Gate
 from chappie_bridge.faces.chatgpt.kernel import Json, Kernel, logged
-from chappie_bridge.faces.chatgpt.present import Presenter, text_block
+from chappie_bridge.faces.chatgpt.present import Presented, Presenter, text_block
 from chappie_bridge.faces.chatgpt.resources import TEMPLATES, Resources
 from chappie_bridge.faces.chatgpt.sheet import failure_line
 from chappie_bridge.faces.chatgpt.stdio import Pipe
@@ -47,6 +48,9 @@ one request; only `init` changes the default.
 
 Files: `transfer` moves them between this chat, the session and other sessions. References \
 chappie://… in results are read as resources, or passed in `paths` for the exact bytes.
+
+Questions: `ask` shows the user a question in this chat; call `ask_assert` right after it, go on with \
+other work, and read the answer, its revision or a skip as {"webAnswer"}. When it is not shown, ask in text.
 
 History: page with `before` and `after`. Where text was cut, the marker and the head's `trimmed` name \
 the request that reads the rest.
@@ -135,8 +139,8 @@ class _Desk:
     async def list_resources(
         self, ctx: ServerRequestContext[dict[str, Any]], params: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
-        """None by name: what can be read is named by results."""
-        return types.ListResourcesResult(resources=[])
+        """The page of questions; what else can be read is named by results."""
+        return types.ListResourcesResult(resources=[widget.listed()])
 
     async def list_templates(
         self, ctx: ServerRequestContext[dict[str, Any]], params: types.PaginatedRequestParams | None
@@ -146,6 +150,9 @@ class _Desk:
     async def read_resource(
         self, ctx: ServerRequestContext[dict[str, Any]], params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
+        page = widget.read(params.uri)
+        if page is not None:
+            return page
         return await self._resources.read(params.uri, cast("Exchange", ctx.request))
 
     async def call_tool(
@@ -153,15 +160,16 @@ class _Desk:
     ) -> Json:
         exchange = cast("Exchange", ctx.request)
         try:
-            content, is_error = await self._run(exchange, params.name, params.arguments or {}, ctx.meta)
+            shown = await self._run(exchange, params.name, params.arguments or {}, ctx.meta)
         except Exception as error:
             exchange.settle(self._switchboard, sent=False)  # whatever it was to tell, it does not
-            content, is_error = [text_block(failure_line(_known(error).failure()))], True
-        return {"content": content, "isError": is_error, "resultType": "complete"}
+            shown = Presented([text_block(failure_line(_known(error).failure()))], is_error=True)
+        result: Json = {"content": shown.content, "isError": shown.is_error, "resultType": "complete"}
+        return result if shown.structured is None else {**result, "structuredContent": shown.structured}
 
     async def _run(
         self, exchange: Exchange, name: str, arguments: Json, meta: Mapping[str, Any] | None
-    ) -> tuple[list[Json], bool]:
+    ) -> Presented:
         tool = TOOLS.get(name)
         if tool is None:
             known = ", ".join(f"`{each}`" for each in TOOLS)
@@ -181,8 +189,7 @@ class _Desk:
             meta=meta,
             patience=self._wait,
         )
-        shown = await tool.run(turn, given)
-        return shown.content, shown.is_error
+        return await tool.run(turn, given)
 
 
 def _known(error: Exception) -> BridgeError:

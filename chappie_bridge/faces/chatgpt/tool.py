@@ -65,6 +65,8 @@ class Tool(Generic[A]):
     run: Callable[[Turn, A], Awaitable[Presented]]
     meta: Mapping[str, JsonValue] = field(default_factory=dict)
     """What hosts read beside the standard's own keys."""
+    output: Mapping[str, JsonValue] | None = None
+    """The schema of its `structuredContent`."""
 
     def definition(self) -> dict[str, JsonValue]:
         """As `tools/list` sends it."""
@@ -81,6 +83,8 @@ class Tool(Generic[A]):
                 "openWorldHint": self.open_world,
             },
         }
+        if self.output is not None:
+            definition["outputSchema"] = {**self.output}
         if self.meta:
             definition["_meta"] = {**self.meta}
         return definition

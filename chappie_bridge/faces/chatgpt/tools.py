@@ -7,6 +7,7 @@ from pydantic import Field, JsonValue, SkipValidation, WithJsonSchema
 from chappie_bridge.codec.base64_batch import MAX_CALLS, MAX_NAME, check_calls, decode
 from chappie_bridge.faces.chatgpt.exchange import tunnel_request
 from chappie_bridge.faces.chatgpt.present import Presented
+from chappie_bridge.faces.chatgpt.question import QUESTION_TOOLS
 from chappie_bridge.faces.chatgpt.tool import Arguments, Id, Short, Target, Tool, Turn, Wait, session_id
 from chappie_bridge.faces.chatgpt.transfer import TRANSFER
 from chappie_bridge.wire.errors import BadArguments
@@ -307,6 +308,7 @@ _TABLE: tuple[Tool[Any], ...] = (
         run=_history,
     ),
     TRANSFER,
+    *QUESTION_TOOLS,
 )
 
 TOOLS: dict[str, Tool[Any]] = {tool.name: tool for tool in _TABLE}

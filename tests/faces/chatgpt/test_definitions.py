@@ -18,6 +18,9 @@ HINTS = {
     "chat": (False, False, False, False),
     "transfer": (False, True, False, True),
     "history": (True, False, True, False),
+    "ask": (False, False, False, False),
+    "ask_assert": (False, False, True, False),
+    "answer": (False, False, False, False),
 }
 DEFINITIONS = {name: tool.definition() for name, tool in TOOLS.items()}
 NAMES = sorted(DEFINITIONS)
@@ -31,6 +34,9 @@ def test_the_tools_and_their_parameters_only_ever_grow() -> None:
         "tools": {"names", "sessionId"},
         "call": {"calls", "base64", "operation", "wait", "cancel", "key", "sessionId"},
         "transfer": {"paths", "files", "from", "to", "overwrite", "wait", "sessionId"},
+        "ask": {"header", "question", "context", "options", "allowMultiple", "sessionId"},
+        "ask_assert": {"questionId"},
+        "answer": {"questionId", "loaded", "answer", "revision"},
         "chat": {"text", "replyTo", "final", "wait", "sessionId"},
         "history": {
             *("limit", "before", "after", "wait", "observer", "entry", "offset", "find", "query", "sessionId")
@@ -66,7 +72,7 @@ def test_every_schema_is_flat_and_closed(name: str) -> None:
     text = json.dumps(schema)
     assert "$ref" not in text
     assert '"null"' not in text
-    assert "outputSchema" not in DEFINITIONS[name]
+    assert ("outputSchema" in DEFINITIONS[name]) == (name in ("ask", "ask_assert", "answer"))
 
 
 def test_the_definitions_stay_small() -> None:
