@@ -3,7 +3,7 @@ Decides by wire.question's table; of two changes at once the registry takes one.
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -259,7 +259,7 @@ class Questions:
         return row
 
     @contextmanager
-    def _news(self, question: QuestionId) -> Iterator[anyio.Event]:
+    def _news(self, question: QuestionId) -> Generator[anyio.Event]:
         """Set when a page reports on it."""
         event = anyio.Event()
         waiting = self._waiting.setdefault(question, set())

@@ -8,6 +8,8 @@ from typing import Any
 
 import httpx2
 import pytest
+from mcp.client import Client
+from mcp.client.streamable_http import streamable_http_client
 
 from chappie_bridge.faces.chatgpt import widget
 from chappie_bridge.faces.chatgpt.server import build
@@ -242,6 +244,23 @@ async def test_the_page_is_a_resource_under_the_address_that_the_tool_names() ->
             assert "error" in await asked(http, "resources/read", {"uri": uri})
     assert listed["uri"] == address == tools["ask"]["_meta"]["openai/outputTemplate"]
     assert re.fullmatch(r"ui://chappie/question-[0-9a-f]{12}\.html", address)
+
+
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+async def test_what_is_structured_fits_the_schema_that_was_declared(mode: Any) -> None:
+    """The SDK's own client checks it."""
+    async with (
+        bridge(Scripted()) as http,
+        Client(
+            streamable_http_client(str(http.base_url.join("/mcp")), http_client=http), mode=mode
+        ) as session,
+    ):
+        await session.list_tools()
+        for name, given in (("ask", {"question": "Which?"}), ("ask_assert", {"questionId": "q_1"})):
+            found = await session.call_tool(name, given)
+            assert found.is_error is False
+            assert found.structured_content is not None
+            assert found.structured_content["question"]["id"] == "q_1"
 
 
 def test_only_the_page_is_given_the_tool_that_answers() -> None:

@@ -20,6 +20,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from chappie_bridge.faces.chatgpt import stdio
 from chappie_bridge.faces.chatgpt.server import serve_stdio
 from chappie_bridge.faces.chatgpt.stdio import LINE_MAX, Lines, LongLine
+from chappie_bridge.faces.chatgpt.tools import TOOLS
 from chappie_bridge.wire.requests import OperationView, Submit
 from tests.faces.chatgpt.scripted import NOOP, Json, Scripted, lines, request, settings, view
 
@@ -391,6 +392,6 @@ async def test_the_sdks_own_client_calls_over_stdio(mode: Any) -> None:
     server = StdioServerParameters(command=CHILD[0], args=CHILD[1:], env=dict(os.environ))
     with anyio.fail_after(20):
         async with Client(stdio_client(server), mode=mode) as session:
-            assert len((await session.list_tools()).tools) == 7
+            assert len((await session.list_tools()).tools) == len(TOOLS)
             found = await session.call_tool("call", {"calls": [{"name": "say", "arguments": {"text": "✓"}}]})
     assert found.content[-1].text == "stdio ✓"  # type: ignore[union-attr]
