@@ -7,7 +7,7 @@ from typing import NamedTuple, NoReturn
 
 from pydantic import JsonValue
 
-from chappie_bridge.codec.places import MISSING, Drift, Place, change, find
+from chappie_bridge.codec.places import MISSING, Drift, Place, change, copied, find
 
 MAX_EVENT = 16 * 1024 * 1024
 """Bytes of one event."""
@@ -20,7 +20,7 @@ MAX_CHANNELS = 4096
 
 
 class Began(NamedTuple):
-    """A new value on a channel: a new message.  `value` is alive, later deltas change it."""
+    """A new value on a channel: a new message.  `value` is what it began with."""
 
     channel: int
     value: JsonValue
@@ -106,6 +106,10 @@ class Decoder:
     def root(self, channel: int) -> JsonValue:
         """The whole value of a channel as it is now; None where there is none."""
         self._settle()
+        return self._roots.get(channel)
+
+    def value(self, channel: int) -> JsonValue:
+        """The same at no cost; a text that still grows is not up to date in it."""
         return self._roots.get(channel)
 
     def feed(self, data: bytes) -> list[Event]:
@@ -290,7 +294,7 @@ class Decoder:
             if channel not in self._roots and len(self._roots) >= MAX_CHANNELS:
                 raise Drift(f"the stream has more than {MAX_CHANNELS} messages")
             self._roots[channel] = value
-            events.append(Began(channel, value))
+            events.append(Began(channel, copied(value)))
             return
         if channel not in self._roots:
             raise Drift(f"channel {channel} has no value yet")

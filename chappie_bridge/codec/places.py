@@ -86,3 +86,17 @@ def _cut(now: str | list[JsonValue], length: int) -> JsonValue:
     if isinstance(now, list) or now.isascii():
         return now[:length]
     return now.encode("utf-16-le", "surrogatepass")[: 2 * length].decode("utf-16-le", "surrogatepass")
+
+
+def copied(value: JsonValue) -> JsonValue:
+    """Another value that is equal; of any depth."""
+    root: list[Any] = [value]
+    todo: list[Any] = [root]
+    while todo:
+        container = todo.pop()
+        for key, item in list(container.items() if isinstance(container, dict) else enumerate(container)):
+            if isinstance(item, dict | list):
+                container[key] = item.copy()
+                todo.append(container[key])
+    whole: JsonValue = root[0]
+    return whole

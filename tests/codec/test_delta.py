@@ -279,6 +279,11 @@ def test_other_events_and_older_forms_are_told_apart() -> None:
     ]
 
 
+def test_a_new_value_is_told_as_it_began_however_much_comes_with_it() -> None:
+    events = fed(started({"t": ["a"]}) + frame({"p": "/t/0", "o": "append", "v": "b"}))
+    assert events == [Began(0, {"t": ["a"]}), Grew(0, "/t/0", "b")]
+
+
 def test_an_event_in_several_lines_and_a_byte_order_mark() -> None:
     text = '\ufeffevent: delta_encoding\ndata: v1\n\nevent: delta\ndata: {"p":"","o":"add",\ndata: "v":1}\n\n'
     assert fed(text) == [Began(0, 1)]
