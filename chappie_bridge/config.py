@@ -18,6 +18,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 import platformdirs
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from chappie_bridge.faces.flow.settings import FlowSettings
+
 APP = "chappie-bridge"
 PREFIX = "CHAPPIE_"
 
@@ -124,6 +126,7 @@ class Settings(BaseModel):
     callers: tuple[CallerRule, ...] = ()
     body_max: int = Field(4 * 1024 * 1024, ge=64 * 1024, le=256 * 1024 * 1024)
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
+    flow: FlowSettings = FlowSettings()
 
     @property
     def state_directory(self) -> Path:

@@ -214,6 +214,26 @@ CONTRACT: dict[str, tuple[str, ...]] = {
         "story/test_up.py::test_what_it_keeps_is_for_its_user_alone",
         "story/test_up.py::test_the_logs_hold_no_secret",
     ),
+    "the local function flow is carried out exactly as it is described, and one deviation is refused": (
+        "codec/test_conversation.py::test_both_declared_signatures_are_made_as_they_were_sent",
+        "codec/test_conversation.py::test_the_call_message_is_read_from_its_delta",
+        "codec/test_conversation.py::test_the_return_message_is_made_as_it_was_sent",
+        "faces/flow/test_turn.py::test_one_deviation_of_a_return_is_refused",
+        "story/test_flow.py::test_a_turn_with_two_calls_one_of_them_a_base64_batch_of_three",
+    ),
+    "a stream that is cut or unknown runs nothing that is not whole, and nothing twice": (
+        "codec/test_delta.py::test_any_messages_come_back_whatever_the_cuts",
+        "faces/flow/test_turn.py::test_a_call_is_run_after_a_cut_only_if_its_status_says_that_it_is_whole",
+        "faces/flow/test_turn.py::test_an_unknown_operation_fails_and_nothing_is_guessed",
+        "faces/flow/test_turn.py::test_a_local_tool_that_is_not_ours_is_shown_and_never_run",
+        "story/test_flow.py::test_a_call_that_was_cut_is_not_run",
+    ),
+    "the flow's endpoint, headers and answers are the owner's, used once and never shown": (
+        "faces/flow/test_transport.py::test_no_endpoint_is_built_in",
+        "faces/flow/test_transport.py::test_a_command_reads_the_challenge_and_a_file_is_used_once",
+        "faces/flow/test_transport.py::test_a_refusal_says_what_the_endpoint_says_and_no_secret",
+        "story/test_flow_command.py::test_what_fails_is_told_with_exit_code_one_and_without_a_secret",
+    ),
     "`--help` imports click alone; an agent and a stdio broker import no face": (
         "cli/test_light.py::test_help_imports_click_alone",
         "cli/test_light.py::test_an_agent_process_imports_no_face",

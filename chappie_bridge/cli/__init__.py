@@ -16,6 +16,7 @@ COMMANDS = {
     "model": ("model", "Serve the model `chappie` to agent programs; `model install` configures them."),
     "mcp": ("mcp", "Speak MCP over stdio; joins the running broker, or starts one."),
     "local": ("local", "Speak the local tools over MCP stdio: one session works with others."),
+    "flow": ("flow", "Talk to a model that calls the bridge's tools as its local functions."),
     "sessions": ("shell", "List the agent sessions and who is bound to them."),
     "call": ("shell", "Run tools of a session."),
     "history": ("shell", "Read a session's transcript."),

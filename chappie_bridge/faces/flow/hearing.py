@@ -199,6 +199,19 @@ class Hearing:
             self._known.add(name)
 
 
+def last_assistant(conversation: JsonValue) -> str | None:
+    """The assistant's last message of a conversation as it is stored."""
+    stored = record(conversation)
+    mapping = record(stored.get("mapping"))
+    at = string(stored.get("current_node"))
+    for _ in range(len(mapping)):
+        node = record(mapping.get(at))
+        if string(record(record(node.get("message")).get("author")).get("role")) == "assistant":
+            return at
+        at = string(node.get("parent"))
+    return None
+
+
 def _text(message: Record) -> str:
     content = record(message.get("content"))
     return string(content.get("text")) or "".join(_strings(content.get("parts")))

@@ -57,7 +57,7 @@ class FlowSettings(BaseModel):
     conduit_header: str = ""
     hidden: bool = True
     timezone: str = ""
-    idle: float = Field(120, gt=0)
+    idle: float = Field(default=120, gt=0)
     model: str = "Medium"
     models: dict[str, Model] = Field(
         default={
