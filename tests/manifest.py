@@ -167,6 +167,15 @@ CONTRACT: dict[str, tuple[str, ...]] = {
     "a long response loses its middle and says how to read it": (
         "faces/chatgpt/test_present.py::test_a_long_result_loses_its_middle_and_the_head_says_so",
     ),
+    "a question outlives everything, and its answer comes once": (
+        "story/test_questions.py::test_a_question_survives_every_kill_and_its_answer_comes_once",
+        "broker/test_questions.py::test_an_answer_that_did_not_arrive_is_offered_again",
+    ),
+    "silence is no answer; of two the first counts": (
+        "broker/test_questions.py::test_silence_is_no_answer_and_a_late_one_is_taken",
+        "broker/test_questions.py::test_of_two_pages_the_first_answer_counts_and_the_second_is_told",
+        "browser/test_question.py::test_who_is_shown_a_question_late_still_answers_it",
+    ),
     "nothing runs while a model request waits": (
         "broker/test_broker.py::test_nothing_runs_while_a_model_request_waits",
     ),
