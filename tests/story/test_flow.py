@@ -158,6 +158,20 @@ async def test_calls_as_json_text_and_the_rest_of_the_tools(home: Home, tmp_path
         assert held.flow.results[4]["isError"] is True
 
 
+async def test_files_are_offered_and_copied_without_what_needs_the_apps_own_files(
+    home: Home, tmp_path: Path
+) -> None:
+    script: list[Script] = [
+        [Call("transfer", {"paths": '["a.txt"]'})],
+        [Call("transfer", {"paths": ["a.txt"], "files": "[]"})],
+        [Say("ok")],
+    ]
+    async with holding(home, tmp_path, *script) as held:
+        assert await held.say() == Ended(State.FINISHED)
+        assert "chappie://" in held.messages[0]
+        assert "Unknown argument `files`" in held.messages[1]
+
+
 async def test_a_sessions_own_tools_are_called_by_their_names(home: Home, tmp_path: Path) -> None:
     script: list[Script] = [
         [Call("read", {"path": "a.txt", "limit": "1"}), Call("bash", {"command": "exit 3"})],

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from functools import partial
@@ -140,7 +141,8 @@ async def test_wrong_use_is_told(home: Home, tmp_path: Path) -> None:
 
 async def test_turn_by_turn_at_a_terminal(home: Home, tmp_path: Path) -> None:
     call = Call("handoff", {"prompt": "build it", "reason": "files"})
-    flow = Flow([[call], [Say("handed off")], [Say("bye \x1b[2J")]])
+    hang = Call("call", {"calls": '[{"name":"bash","arguments":{"command":"touch begun; sleep 600"}}]'})
+    flow = Flow([[call], [Say("handed off")], [hang], [Say("bye \x1b[2J")]])
     async with serving(flow) as url:
         file = configured(tmp_path, owners(tmp_path, url))
         await run_sync(_typed, home, file, flow)
@@ -178,6 +180,11 @@ def _typed(home: Home, file: Path, flow: Flow) -> None:
         screen.until("Open it in the session? [y/N] ")
         screen.type("y\n")
         screen.until("handed off")
+        screen.until("> ")
+        screen.type("hang\n")
+        until((home.work / "begun").exists, "the call runs")
+        process.send_signal(signal.SIGINT)
+        screen.until("the turn stopped")
         screen.until("> ")
         screen.type("bye\n")
         assert "\x1b[2J" not in screen.until("\\x1b[2J")

@@ -57,7 +57,6 @@ class Hearing:
         """Why the stream cannot be understood."""
         self._tools = tools
         self._known: set[str] = set()
-        self._shown: dict[str, int] = {}
         self.begin("")
 
     def begin(self, sent: str) -> None:
@@ -69,6 +68,8 @@ class Hearing:
         self.fault = ""
         self._channels: dict[int, str] = {}
         self._whole: dict[str, Record] = {}
+        self._shown: dict[str, int] = {}
+        """Characters shown of each message."""
 
     def feed(self, data: bytes) -> list[Said]:
         """What more there is to show."""

@@ -35,6 +35,14 @@ OFFERED = ("sessions", "tools", "call", "history", "chat", "transfer")
 _NOT_HERE = {"transfer": frozenset({"files"})}
 """Parameters without a meaning in this flow."""
 
+_SAID = {
+    "transfer": (
+        "Use this to copy files between sessions, on any devices: with `from` to `paths`, with `to` from"
+        " `paths`; they pair by position. Each file has its own outcome. Directories: make an archive first."
+    )
+}
+"""Descriptions that are others without them."""
+
 PRINCIPAL = "owner"
 
 _HANDOFF = ToolDefinition(
@@ -169,7 +177,8 @@ def _definition(tool: Tool[Any]) -> ToolDefinition:
     if (properties := parameters.get("properties")) and isinstance(properties, dict):
         hidden = _NOT_HERE.get(tool.name, frozenset())
         parameters["properties"] = {key: value for key, value in properties.items() if key not in hidden}
-    return ToolDefinition(name=tool.name, description=tool.description, parameters=parameters)
+    description = _SAID.get(tool.name, tool.description)
+    return ToolDefinition(name=tool.name, description=description, parameters=parameters)
 
 
 def _body(shown: Presented) -> Json:

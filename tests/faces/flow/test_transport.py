@@ -156,6 +156,15 @@ def test_no_endpoint_is_built_in() -> None:
     assert "://" not in json.dumps(FlowSettings().model_dump())
 
 
+def test_names_of_the_interface_stand_for_what_the_description_says() -> None:
+    models = {name: (each.model, each.effort) for name, each in FlowSettings().models.items()}
+    assert models == {
+        "Instant": ("gpt-5-5-instant", ""),
+        "Medium": ("gpt-5-5-thinking", "standard"),
+        "High": ("gpt-5-5-thinking", "extended"),
+    }
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
