@@ -472,7 +472,8 @@ class Dispatch:
         """Nobody waits for it: it rides with a later response to who asked."""
         if operation.origin.kind == "shell" or operation.id in self.recalling:
             return None
-        return self.mailroom.put(operation.origin.id, result_key(operation.id), deferred(operation))
+        key, item = result_key(operation.id), deferred(operation)
+        return self.mailroom.put(operation.origin.id, key, item, shown_before=operation.offered)
 
     def _delivery(self, operation: Operation, parcel: Parcel) -> Delivery:
         parcel.stored = True
@@ -529,7 +530,8 @@ class Dispatch:
             operation.executed = message.executed
             if was_doubtful:
                 # Better word than the doubt that was posted, if that has not been shown yet.
-                self.mailroom.take_back(operation.origin.id, result_key(operation.id))
+                doubt = self.mailroom.take_back(operation.origin.id, result_key(operation.id))
+                operation.offered = doubt is not None and doubt.offers > 0
             self._settle_outcome(operation)
         session.doubtful.pop(operation.id, None)
         if session.running is operation:

@@ -53,6 +53,8 @@ class Operation:
     """That is being changed: from here on the store must not hear again that it is queued."""
     shown: bool = False
     """A response that named it left through the gate, whatever its status was then."""
+    offered: bool = False
+    """A doubt about its end was in a response before."""
     delivered: bool = False
     """A response that carried its outcome left through the gate."""
     waiters: int = 0
