@@ -60,8 +60,8 @@ class Company:
         )
 
     def _requests(self, session: Session | None, origin: Origin) -> list[Companion]:
-        """The first model request that waits, for whoever executes here; shown until it is answered."""
-        if session is None or session.executor not in (None, origin.id) or not session.requests:
+        """The first model request that waits; whoever works here may answer it, and sees it until then."""
+        if session is None or not session.requests:
             return []
         first = next(iter(session.requests.values()))
         reply, run = ("remote_chat", "remote_call") if origin.kind == "session" else ("chat", "call")

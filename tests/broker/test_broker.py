@@ -809,3 +809,17 @@ async def test_what_a_shell_was_told_is_settled_at_once(tmp_path: Path) -> None:
         view = await board.call(submit(shell, session="s"))
         board.told(view.companions.receipt, sent=True)
         assert [message.operations for message in agent.settled()] == [(view.operation,)]
+
+
+async def test_a_model_request_is_shown_to_whoever_joins(tmp_path: Path) -> None:
+    async with broker(tmp_path) as board:
+        agent = ScriptedAgent(board.dispatch)
+        agent.register("s")
+        await board.call(submit(chat("a"), session="s"))
+        agent.say(
+            RequestOpened(
+                session="s", request=ModelRequest(id="r1", kind="summary", instructions="", content=())
+            )
+        )
+        opened = await board.init(OpenSession(caller=chat("b"), session="s"))
+        assert [item.kind for item in opened.companions.items] == ["request"]
