@@ -164,10 +164,11 @@ def install(loaded: Loaded, as_json: bool, program: str, write: bool, port: int,
     from chappie_broker.state import StateDirectory
 
     from . import output
+    from .programs import local
 
     state = StateDirectory.visit(loaded.settings.state_directory)
     key = state.secret("model-key")
-    plan = install.plan(program, f"http://127.0.0.1:{port}", key, home or Path.home())
+    plan = install.plan(program, f"http://127.0.0.1:{port}", key, home or Path.home(), local(state))
     backups = install.write(plan.changes) if write else []
     if as_json:
         output.document(

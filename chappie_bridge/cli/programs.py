@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +26,11 @@ PORT = 24275
 _WITHIN = 5.0
 
 
+def local(state: StateDirectory) -> tuple[str, ...]:
+    """The command with which a program starts the server of the local tools."""
+    return (sys.executable, "-m", "chappie_bridge.cli", "local", "--state", str(state.path))
+
+
 def findings(state: StateDirectory, home: Path) -> Iterator[Finding]:
     """Nothing is said of programs that were never configured.  Blocks."""
     if not (state.path / "model-key").exists():
@@ -40,7 +46,7 @@ def findings(state: StateDirectory, home: Path) -> Iterator[Finding]:
         yield _endpoint(url, key)
     for program in PROGRAMS:
         try:
-            made = plan(program, url or f"http://127.0.0.1:{PORT}", key, home)
+            made = plan(program, url or f"http://127.0.0.1:{PORT}", key, home, local(state))
         except (BridgeError, OSError, UnicodeDecodeError) as error:
             yield Finding(program, "warning", str(error), f"chappie-bridge model install {program}")
             continue

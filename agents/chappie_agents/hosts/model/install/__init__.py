@@ -3,7 +3,7 @@
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +16,12 @@ PROGRAMS = ("pi", "codex", "opencode", "claude", "qwen")
 HOUR_MS = 3_600_000
 LONG_MS = 7_200_000
 """Hours that a program waits for its model: ChatGPT may be silent for long."""
+
+
+START_SECONDS = 60
+"""Seconds that a program gives the local server to start, on a machine however slow."""
+
+Command = tuple[str, ...]
 
 
 class Change(NamedTuple):
@@ -38,14 +44,15 @@ class Plan(NamedTuple):
     start: str
 
 
-def plan(program: str, url: str, key: str, home: Path) -> Plan:
-    """`url` of the endpoint without a path; `home` is the user's directory.  Blocks.
+def plan(program: str, url: str, key: str, home: Path, local: Sequence[str]) -> Plan:
+    """`url` of the endpoint without a path; `home` is the user's directory; `local` starts the server of the
+    local tools.  Blocks.
 
     :raises BadArguments: another program, or a file that cannot be merged into."""
     make = _PLANS.get(program)
     if make is None:
         raise BadArguments(f"No configuration for {program!r}; there is one for {', '.join(PROGRAMS)}.")
-    return make(url, key, home)
+    return make(url, key, home, tuple(local))
 
 
 def write(changes: tuple[Change, ...]) -> list[Path]:
@@ -74,7 +81,7 @@ def write(changes: tuple[Change, ...]) -> list[Path]:
 # --- one program each ---------------------------------------------------------------------------
 
 
-def _pi(url: str, key: str, home: Path) -> Plan:
+def _pi(url: str, key: str, home: Path, local: Command) -> Plan:
     agent = home / ".pi" / "agent"
     provider = {
         "baseUrl": f"{url}/v1",
@@ -97,13 +104,14 @@ def _pi(url: str, key: str, home: Path) -> Plan:
         (
             _merged(agent / "models.json", {"providers": {"chappie": provider}}),
             _merged(agent / "settings.json", {"httpIdleTimeoutMs": "disabled", "retry": {"maxRetries": 20}}),
+            _merged(agent / "mcp.json", _servers(local)),
             _own(agent / "extensions" / "chappie.ts", _extension("pi.ts", url, key)),
         ),
         "pi --model chappie/chappie",
     )
 
 
-def _codex(url: str, key: str, home: Path) -> Plan:
+def _codex(url: str, key: str, home: Path, local: Command) -> Plan:
     base = home / ".codex"
     catalog = base / "chappie-models.json"
     text = f"""# Written by chappie-bridge; used by `codex --profile chappie` alone.
@@ -125,12 +133,18 @@ stream_idle_timeout_ms = {HOUR_MS}
 stream_max_retries = 20
 request_max_retries = 20
 http_headers = {{ "x-chappie-host" = "codex" }}
+
+[mcp_servers.chappie]
+command = {_toml(local[0])}
+args = {json.dumps(local[1:], ensure_ascii=False)}
+startup_timeout_sec = {START_SECONDS}
+tool_timeout_sec = {HOUR_MS // 1000}
 """
     changes = (_own(base / "chappie.config.toml", text), _own(catalog, _shipped("codex-catalog.json")))
     return Plan("codex", changes, "codex --profile chappie")
 
 
-def _opencode(url: str, key: str, home: Path) -> Plan:
+def _opencode(url: str, key: str, home: Path, local: Command) -> Plan:
     base = home / ".config" / "opencode"
     model = {
         "name": "ChatGPT via chappie-bridge",
@@ -145,14 +159,15 @@ def _opencode(url: str, key: str, home: Path) -> Plan:
         "options": {"baseURL": f"{url}/v1", "apiKey": key},
         "models": {"chappie": model},
     }
+    server = {"type": "local", "command": [*local], "enabled": True, "timeout": START_SECONDS * 1000}
     changes = (
-        _merged(base / "opencode.json", {"provider": {"chappie": provider}}),
+        _merged(base / "opencode.json", {"provider": {"chappie": provider}, "mcp": {"chappie": server}}),
         _own(base / "plugin" / "chappie.ts", _extension("opencode.ts", url, key)),
     )
     return Plan("opencode", changes, "opencode --model chappie/chappie")
 
 
-def _claude(url: str, key: str, home: Path) -> Plan:
+def _claude(url: str, key: str, home: Path, local: Command) -> Plan:
     settings = {
         "env": {
             "ANTHROPIC_BASE_URL": url,
@@ -167,23 +182,34 @@ def _claude(url: str, key: str, home: Path) -> Plan:
         }
     }
     path = home / ".claude" / "chappie.json"
-    change = _own(path, json.dumps(settings, indent=2) + "\n")
-    return Plan("claude", (change,), f"claude --settings {path} --permission-mode default")
+    servers = home / ".claude" / "chappie-mcp.json"
+    changes = (
+        _own(path, json.dumps(settings, indent=2) + "\n"),
+        _own(servers, json.dumps(_servers(local), indent=2) + "\n"),
+    )
+    start = f"claude --settings {path} --mcp-config {servers} --permission-mode default"
+    return Plan("claude", changes, start)
 
 
-def _qwen(url: str, key: str, home: Path) -> Plan:
+def _qwen(url: str, key: str, home: Path, local: Command) -> Plan:
     path = home / ".qwen" / "chappie.env"
     text = f"OPENAI_API_KEY={key}\nOPENAI_BASE_URL={url}/v1\nOPENAI_MODEL=chappie\n"
-    return Plan("qwen", (_own(path, text),), f"env $(cat {path}) qwen --auth-type openai")
+    changes = (_own(path, text), _merged(home / ".qwen" / "settings.json", _servers(local)))
+    return Plan("qwen", changes, f"env $(cat {path}) qwen --auth-type openai")
 
 
-_PLANS: Mapping[str, Callable[[str, str, Path], Plan]] = {
+_PLANS: Mapping[str, Callable[[str, str, Path, Command], Plan]] = {
     "pi": _pi,
     "codex": _codex,
     "opencode": _opencode,
     "claude": _claude,
     "qwen": _qwen,
 }
+
+
+def _servers(local: Command) -> dict[str, Any]:
+    """In the form that most programs share."""
+    return {"mcpServers": {"chappie": {"command": local[0], "args": [*local[1:]]}}}
 
 
 # --- files --------------------------------------------------------------------------------------
