@@ -52,7 +52,8 @@ def listed(argv: tuple[str, ...], environment: dict[str, str]) -> float:
 
 async def main(rounds: int) -> None:
     with tempfile.TemporaryDirectory() as scratch:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("CHAPPIE_", "XDG_"))}
+        ours = ("CHAPPIE_", "XDG_")
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
         environment = {**kept, "HOME": scratch}
 
         def case(argv: tuple[str, ...], **more: str):  # type: ignore[no-untyped-def]

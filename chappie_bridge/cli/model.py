@@ -114,7 +114,7 @@ def _chosen(settings: BridgeSettings) -> Settings:
     from chappie_agents.callers import Callers
     from chappie_agents.hosts.model.knowledge import Settings
 
-    from .agent import callers
+    from .agent import callers, policy
 
     return Settings(
         summary_wait=settings.summary_wait,
@@ -122,6 +122,7 @@ def _chosen(settings: BridgeSettings) -> Settings:
         subagents=settings.subagents == "drive",
         titles=settings.titles == "chatgpt",
         callers=Callers(callers(settings)),
+        policy=policy(settings),
     )
 
 

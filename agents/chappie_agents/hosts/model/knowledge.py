@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from chappie_agents.answers import Surroundings
 from chappie_agents.callers import Callers
 from chappie_agents.hosts.model.turns import GRACE
+from chappie_agents.policy import Policy
 from chappie_bridge.wire.ids import CallId
 from chappie_bridge.wire.values import ToolResult
 
@@ -50,7 +51,8 @@ class Habits(Protocol):
 class Settings:
     """Times in seconds.  `no_word`: a batch without any word for so long says so.  `summary_wait`: how long
     a request for text waits for ChatGPT.  `subagents`: tools that start them are shown and may be called.
-    `titles`: they are ChatGPT's work, too."""
+    `titles`: they are ChatGPT's work, too.  `callers` says which other sessions may do something here,
+    `policy` which files `transfer` may reach; what tools may do is the program's own affair."""
 
     no_word: float = 60.0
     summary_wait: float = 120.0
@@ -59,3 +61,4 @@ class Settings:
     subagents: bool = False
     titles: bool = False
     callers: Callers = field(default_factory=Callers)
+    policy: Policy = field(default_factory=Policy)

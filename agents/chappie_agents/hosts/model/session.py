@@ -5,6 +5,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
+from pathlib import Path
 
 import anyio
 from anyio import to_thread
@@ -12,6 +13,7 @@ from anyio.abc import TaskGroup, TaskStatus
 
 from chappie_agents.answers import Answers
 from chappie_agents.callers import attributed
+from chappie_agents.files import Files
 from chappie_agents.hosts.model.asked import Asked
 from chappie_agents.hosts.model.heard import Heard
 from chappie_agents.hosts.model.hold import Hold
@@ -23,11 +25,14 @@ from chappie_agents.hosts.model.turns import TURN, Given, Phase, compacted, sequ
 from chappie_agents.hosts.model.work import Work
 from chappie_agents.spool import Spool
 from chappie_agents.transcript import Transcript
+from chappie_agents.upkeep import TIDY_EVERY
 from chappie_bridge.codec.calling import calls_for
 from chappie_bridge.codec.loose import plain
 from chappie_bridge.codec.programs import visible
 from chappie_bridge.codec.turn import OfferedTool, Outcome, Turn, is_ours
+from chappie_bridge.wire.blocks import Content
 from chappie_bridge.wire.errors import (
+    BadArguments,
     BridgeError,
     Cancelled,
     Failure,
@@ -118,7 +123,15 @@ class ProgramSession:
         )
         self._asked = Asked(self._request_opened, self._request_ended)
         self._answers = Answers(
-            lambda: self.info, transcript, journal, spool, (), habits.surroundings, self._start
+            lambda: self.info, transcript, journal, spool, (), habits.surroundings, self._start, self._keep
+        )
+        self._files = Files(
+            self.info.id,
+            home.path / "transfers",
+            directory=Path(self.info.cwd or "/"),
+            permit=self._permit,
+            work=self._answers.work,
+            start=self._start,
         )
         self._takes: dict[type[Message], Callable[..., None]] = {
             RunBatch: self._run_batch,
@@ -132,7 +145,8 @@ class ProgramSession:
             Admit: partial(self._answers.admit, self._settings.callers),
             Describe: self._describe,
             Recall: self._answers.recall,
-            Pull: self._answers.pull,
+            Pull: self._pull,
+            **self._files.takes,
         }
         self._resume(journal.open_operations(transcript))
 
@@ -157,10 +171,12 @@ class ProgramSession:
                 if self._work is not None:
                     self._work.began = anyio.current_time()
                     self._start(partial(self._watch, self._work))
+                self._start(self._tidy)
                 await self._records.run()
         finally:
             self._speaker.drop()
             await self._records.close()
+            self._files.shut()
 
     # -- what the host calls ---------------------------------------------------------------------
 
@@ -195,8 +211,8 @@ class ProgramSession:
         take(link, message)
 
     def received_chunk(self, link: Link, stream: int, offset: int, data: bytes) -> bool:
-        """False: it waits for no stream."""
-        return False
+        """False: it waits for no such stream."""
+        return self._files.received_chunk(link, stream, offset, data)
 
     # -- requests of the program -----------------------------------------------------------------
 
@@ -460,6 +476,8 @@ class ProgramSession:
 
     def _conclude(self, work: Work, results: Sequence[ToolResult], *, stopped: bool) -> None:
         self._work = None
+        for result in results:
+            self._keep(result.content)
         self._records.results(work.message.operation, results)
         error = Cancelled("The person stopped the program while this ran.") if stopped else None
         self._records.finish(
@@ -564,6 +582,29 @@ class ProgramSession:
     def _request_ended(self, name: str) -> None:
         self._records.tell(RequestEnded(session=self.info.id, request=name))
         self._show()
+
+    # -- files -----------------------------------------------------------------------------------
+
+    async def _permit(self, path: str, *, writing: bool) -> Path:
+        if not self.info.cwd and not path.startswith(("/", "~/")):
+            raise BadArguments("The program has not said where it works; give an absolute path.")
+        cwd = Path(self.info.cwd or "/")
+        policy, session = self._settings.policy, self.info.id
+        return await policy.permit(path, cwd=cwd, tool="transfer", writing=writing, session=session)
+
+    def _keep(self, content: Content) -> None:
+        self._files.keep(content)
+
+    async def _tidy(self) -> None:
+        while True:
+            await self._files.tidy(self._now())
+            await anyio.sleep(TIDY_EVERY)
+
+    def _pull(self, link: Link, message: Pull) -> None:
+        if message.source.startswith("spill:"):
+            self._answers.pull(link, message)
+        else:
+            self._files.pull(link, message)
 
     # -- other messages --------------------------------------------------------------------------
 

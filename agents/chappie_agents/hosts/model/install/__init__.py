@@ -104,7 +104,7 @@ def _pi(url: str, key: str, home: Path, local: Command) -> Plan:
         (
             _merged(agent / "models.json", {"providers": {"chappie": provider}}),
             _merged(agent / "settings.json", {"httpIdleTimeoutMs": "disabled", "retry": {"maxRetries": 20}}),
-            _merged(agent / "mcp.json", _servers(local)),
+            _merged(agent / "mcp.json", _servers(local, exposure="direct")),
             _own(agent / "extensions" / "chappie.ts", _extension("pi.ts", url, key)),
         ),
         "pi --model chappie/chappie",
@@ -207,9 +207,9 @@ _PLANS: Mapping[str, Callable[[str, str, Path, Command], Plan]] = {
 }
 
 
-def _servers(local: Command) -> dict[str, Any]:
+def _servers(local: Command, **more: str) -> dict[str, Any]:
     """In the form that most programs share."""
-    return {"mcpServers": {"chappie": {"command": local[0], "args": [*local[1:]]}}}
+    return {"mcpServers": {"chappie": {"command": local[0], "args": [*local[1:]], **more}}}
 
 
 # --- files --------------------------------------------------------------------------------------
