@@ -1,5 +1,6 @@
 """What accompanies an answer (SPEC §3) and counts of what waits.  Decides in memory, waits for nothing."""
 
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from functools import partial
 
@@ -9,12 +10,16 @@ from chappie_bridge.wire.ids import ReceiptId
 from chappie_bridge.wire.values import Companion, Companions, Origin, Pending, RequestItem
 
 from . import instructions
+from .deliveries import Parcel
 from .directory import Session
 from .dispatch import Dispatch
 from .operations import Operation
 from .reading import Reading
 from .store.port import Store
 from .store.rows import DeliveryId
+
+MAX_REQUESTED = 10_000
+"""Requests of tunnels that are known again."""
 
 
 class Company:
@@ -29,6 +34,7 @@ class Company:
     ) -> None:
         self.dispatch, self._reading, self._store, self._later = dispatch, reading, store, later
         self._mailroom = dispatch.mailroom
+        self._requested: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     def of(self, origin: Origin, session: Session | None) -> Companions:
         """For an answer to `origin` about `session` that tells no operation's outcome."""
@@ -41,6 +47,22 @@ class Company:
         """The same for an answer that was begun already."""
         found = self._mailroom.companions(receipt, self._requests(session, origin))
         return self._reading.marked(found, origin, operation)
+
+    def knows(self, origin: Origin, tunnel_request: str | None) -> bool:
+        """Did this very request come before?"""
+        return tunnel_request is not None and (origin.id, tunnel_request) in self._requested
+
+    def arrives(self, origin: Origin, tunnel_request: str | None, sent: list[Parcel] | None = None) -> None:
+        """A request of `origin`: what was sent to it has arrived, unless a tunnel brings the same request
+        once more.  `sent`: see `Dispatch.settle`."""
+        if self.knows(origin, tunnel_request):
+            self.came_again(origin)
+            return
+        if tunnel_request is not None:
+            self._requested[origin.id, tunnel_request] = None
+            if len(self._requested) > MAX_REQUESTED:
+                self._requested.popitem(last=False)
+        self.dispatch.settle(origin.id, sent)
 
     def came_again(self, origin: Origin) -> None:
         """What the reply to the same request carried never arrived: it is offered again."""

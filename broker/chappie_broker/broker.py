@@ -79,7 +79,7 @@ from .download import Bounds
 from .identity import Identity
 from .janitor import Janitor
 from .limits import LONGEST_WAIT, Limits
-from .operations import Operation, fingerprint, stored_row, transfer_fingerprint
+from .operations import Operation, chat_fingerprint, fingerprint, stored_row, transfer_fingerprint
 from .parking import Parking
 from .peers import Peers, named
 from .questions import Questions
@@ -221,12 +221,13 @@ class Broker:
             async with self._targets.chosen(conversation, request, deadline, change=True) as choice:
                 session = choice.session
                 about = await self._describe(session, None, deadline)
-        initialization = self._targets.join(conversation, session)
+        again = self._company.knows(origin, request.tunnel_request)
+        initialization = self._targets.join(conversation, session, again=again)
         self._targets.tell_join(session, left, origin, observer=initialization.observer)
         if initialization.observer:
             companions = Companions()
         else:
-            self.dispatch.settle(origin.id, sent)
+            self._company.arrives(origin, request.tunnel_request, sent)
             companions = self._company.of(origin, session)
         return SessionOpened(
             request=request.request,
@@ -265,13 +266,13 @@ class Broker:
         conversation = self._hear(request.caller)
         origin = self._peers.origin(request.caller)
         if request.operation is not None:
-            self.dispatch.settle(origin.id)
+            self._company.arrives(origin, request.tunnel_request)
             return await self._join(request, request.operation, origin, deadline)
         print_ = fingerprint(request)
         first = await self._first(request, print_, origin, deadline)
         if first is not None:
             return await self._answer(first, origin, deadline, joined=True)
-        self.dispatch.settle(origin.id)
+        self._company.arrives(origin, request.tunnel_request)
         target = OpenSession(session=request.session, caller=request.caller)
         with self._parking():
             async with self._targets.chosen(conversation, target, deadline, change=False) as choice:
@@ -316,7 +317,11 @@ class Broker:
         deadline = anyio.current_time() + min(request.wait, LONGEST_WAIT)
         conversation = self._hear(request.caller)
         origin = self._peers.origin(request.caller)
-        self.dispatch.settle(origin.id)
+        print_ = chat_fingerprint(request)
+        first = self._same(print_, origin, request.tunnel_request)
+        if first is not None:
+            return await self._answer(first, origin, deadline, joined=True)
+        self._company.arrives(origin, request.tunnel_request)
         target = OpenSession(session=request.session, caller=request.caller)
         with self._parking():
             async with self._targets.chosen(conversation, target, deadline, change=False) as choice:
@@ -333,6 +338,8 @@ class Broker:
                     target=session.head,
                     seq=session.seq,
                     accepted=self._now(),
+                    fingerprint=print_,
+                    tunnel_request=request.tunnel_request,
                 )
                 operation.message = PostChat(
                     operation=operation.id,
@@ -358,7 +365,7 @@ class Broker:
         first = self._same(print_, origin, request.tunnel_request)
         if first is not None:
             return await self._answer(first, origin, deadline, joined=True)
-        self.dispatch.settle(origin.id)
+        self._company.arrives(origin, request.tunnel_request)
         target = OpenSession(session=request.session, caller=request.caller)
         with self._parking():
             for remote in (request.source, request.sink):
@@ -537,6 +544,8 @@ class Broker:
             if first is not None:
                 self._company.came_again(origin)
                 return first
+        if origin.kind == "shell":
+            return None  # not one conversation: two clients may want the same thing
         first = self._ledger.same_request(origin.id, f"fingerprint:{print_}")
         if first is not None and first.open and not first.shown and first.key is None:
             return first
@@ -616,14 +625,14 @@ class Broker:
         """The registry has it, not an agent.  :raises UnknownOperation: it is another's."""
         if stored.origin != origin.id:
             raise UnknownOperation
-        operation = self.dispatch.remember(stored, origin.principal)
+        operation = self.dispatch.remember(stored)
         await self.dispatch.transfers.recall(operation)
         self._ledger.finish(operation)
         return operation
 
     def _as_stored(self, stored: StoredOperation, origin: Origin) -> Operation:
         """Its agent has never heard of it; the registry says all there is to say."""
-        operation = self.dispatch.remember(stored, origin.principal)
+        operation = self.dispatch.remember(stored)
         operation.error = _WITHOUT_RESULTS[operation.status]().failure()
         self._ledger.finish(operation)
         return operation
@@ -633,7 +642,10 @@ class Broker:
     ) -> OperationView:
         """Wait for the outcome, a person's turn, or the deadline; then say how it stands."""
         needs = operation.needs if joined else ()
-        operation.waiters += 1
+        owns = (
+            origin.id == operation.origin.id
+        )  # who else waits gets the answer, but not the outcome's delivery
+        operation.waiters += owns
         try:
             with self._parking(), anyio.move_on_at(deadline):
                 while operation.open and operation.needs in ((), needs):
@@ -644,11 +656,11 @@ class Broker:
                 with storing(Executed.UNKNOWN):
                     await self._store.save_operation(stored_row(operation))
         except BaseException:
-            operation.waiters -= 1
-            if operation.waiters == 0:
+            operation.waiters -= owns
+            if owns and operation.waiters == 0:
                 self._abandon(operation)
             raise
-        operation.waiters -= 1
+        operation.waiters -= owns
         return self._view(operation, origin, joined=joined)
 
     def _abandon(self, operation: Operation) -> None:

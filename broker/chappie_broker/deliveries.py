@@ -47,6 +47,8 @@ class Parcel:
     addressee: str
     item: Companion
     size: int
+    number: int
+    """In the order in which all parcels came."""
     stage: Stage = Stage.WAITING
     receipt: ReceiptId | None = None
     offers: int = 0
@@ -103,6 +105,7 @@ class Mailroom:
         self._readers: dict[str, str] = {}
         """Whose each input is; an agent that offers one again does not give it to somebody else."""
         self._sending: dict[ReceiptId, Sending] = {}
+        self._number = 0
 
     def put(self, addressee: str, key: str, item: Companion, *, shown_before: bool = False) -> Parcel | None:
         """A new parcel; None when there is one of this key already (idempotent), or when it is an input
@@ -112,7 +115,9 @@ class Mailroom:
         box = self._boxes.setdefault(addressee, OrderedDict())
         if key in box:
             return None
-        parcel = box[key] = Parcel(key, addressee, item, body_size(item), offers=int(shown_before))
+        self._number += 1
+        offers = int(shown_before)
+        parcel = box[key] = Parcel(key, addressee, item, body_size(item), self._number, offers=offers)
         return parcel
 
     def restore(self, addressee: str, key: str, item: Companion, *, sent: bool) -> None:
@@ -189,6 +194,24 @@ class Mailroom:
             parcel.advance("next_request")
             self._remove(parcel)
         return settled
+
+    def oldest(self, limit: int) -> tuple[list[Parcel], list[Parcel]]:
+        """What must go so that bodies fit `limit` bytes, oldest first: of what was sent, then of the
+        results that wait and whose operations their agents or the store still know."""
+        over = sum(parcel.size for box in self._boxes.values() for parcel in box.values()) - limit
+        chosen: tuple[list[Parcel], list[Parcel]] = ([], [])
+        if over <= 0:
+            return chosen
+        parcels = sorted((p for box in self._boxes.values() for p in box.values()), key=lambda p: p.number)
+        for found, stage in zip(chosen, (Stage.SENT, Stage.WAITING), strict=True):
+            for parcel in parcels:
+                if over > 0 and parcel.stage is stage and parcel.operation is not None:
+                    found.append(parcel)
+                    over -= parcel.size
+        return chosen
+
+    def discard(self, parcel: Parcel) -> None:
+        self._remove(parcel)
 
     def recall(self, addressee: str) -> list[Parcel]:
         """The same request came again: what its reply carried never arrived."""

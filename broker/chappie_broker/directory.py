@@ -188,13 +188,23 @@ class Directory:
         for session in self.online:
             if session.info.parent is not None or self._taken(session, now):
                 continue
-            if agent is not None and agent.lower() not in session.info.agent.lower():
-                continue
-            if directory is not None and not within(session.info.cwd, directory):
+            if not self.fits(session, agent, directory):
                 continue
             if best is None or session.first_seen < best.first_seen:
                 best = session
         return best
+
+    def fits(self, session: Session, agent: str | None, directory: str | None) -> bool:
+        """Is it what `init` asks for?"""
+        if agent is not None and agent.lower() not in session.info.agent.lower():
+            return False
+        return directory is None or within(session.info.cwd, directory)
+
+    def forget_unbound(self, before: float, limit: int) -> None:
+        """Conversations without a default that were last heard of earlier than `before`."""
+        old = [c for c, at in self._heard.items() if at < before and c not in self._bindings][:limit]
+        for conversation in old:
+            del self._heard[conversation]
 
     def _taken(self, session: Session, now: float) -> bool:
         alive = now - self._stale_after

@@ -350,6 +350,7 @@ class Dispatch:
         self.ledger.add(operation)
         operation.advance("sent", self._now())
         operation.executed = Executed.UNKNOWN
+        session.doubtful[operation.id] = operation  # beside what runs: a lost agent ends it, too
 
     def sends_at_once(self, session: Session) -> bool:
         """Would an operation that came now go to the agent without queueing?"""
@@ -398,7 +399,7 @@ class Dispatch:
             session.queue.remove(operation.origin.id, operation)
             self._finish(operation, "withdrawn", error=Lost("The request was closed before this ran."))
 
-    def remember(self, row: OperationStored, principal: str) -> Operation:
+    def remember(self, row: OperationStored) -> Operation:
         """An operation of an earlier life, or one that was forgotten, as the registry has it.
 
         :raises UnknownSession: its session is gone."""
@@ -406,7 +407,7 @@ class Dispatch:
         operation = Operation(
             id=OperationId(row.id),
             kind=row.kind,
-            origin=Origin(kind=row.origin_kind, id=row.origin, label=row.origin, principal=principal),
+            origin=Origin(kind=row.origin_kind, id=row.origin, label=row.origin, principal=row.principal),
             target=SessionHead(session=session.info.id, device=session.info.device, cwd=row.cwd),
             seq=0,
             accepted=row.created_at,
@@ -596,6 +597,17 @@ class Dispatch:
         self.pump(session)
 
     # -- settling --------------------------------------------------------------------------------
+
+    def shrink(self, limit: int) -> None:
+        """Janitor: bodies kept for delivery stay within `limit` bytes."""
+        arrived, given_up = self.mailroom.oldest(limit)
+        for parcel in arrived:
+            self.settle(parcel.addressee, [parcel])
+        for parcel in given_up:
+            log.warning(
+                "the outcome of %s waits in its agent's journal only: too much waits", parcel.operation
+            )
+            self.mailroom.discard(parcel)
 
     def arrived(self, operation: Operation) -> None:
         """A shell was told how it ended.  It has no next request that would settle that."""

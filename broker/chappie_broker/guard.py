@@ -118,7 +118,7 @@ class DeviceToken:
         count, last = self._bad.get(address, (0, 0.0))
         if count < FREE_GUESSES:
             return
-        penalty = min(2.0 ** (count - FREE_GUESSES), LONGEST_PENALTY)
+        penalty = min(2.0 ** min(count - FREE_GUESSES, 30), LONGEST_PENALTY)
         left = last + penalty - self._clock()
         if left > 0:
             raise Refused(

@@ -66,11 +66,10 @@ class Janitor:
             directory.hear(ConversationId(conversation.id), conversation.last_seen)
         for binding in memory.bindings:
             directory.bind(ConversationId(binding.conversation), SessionId(binding.session))
-        principals = {str(row.id): row.principal for row in memory.conversations}
         for key in memory.keys:
             self._dispatch.ledger.keys[key.origin, key.key] = key
         for operation in memory.operations:
-            await self._restore_operation(operation, principals)
+            await self._restore_operation(operation)
         for delivery in memory.deliveries:
             item = _STORED.validate_json(delivery.body)
             sent = delivery.status == "sent"
@@ -96,6 +95,8 @@ class Janitor:
                 if ticks % SLOW == 0:
                     await self._touch()
                     self._forget(self._now() - limits.keep_results)
+                    self._dispatch.directory.forget_unbound(self._now() - limits.keep_results, STEP)
+                    self._dispatch.shrink(limits.mail_bytes)
                     await self._prune()
             except Exception:
                 log.exception("the janitor's round failed; it goes on")
@@ -113,11 +114,11 @@ class Janitor:
             if await self._store.prune(self._now(), self._retention, STEP) == 0:
                 return
 
-    async def _restore_operation(self, row: StoredOperation, principals: dict[str, str]) -> None:
+    async def _restore_operation(self, row: StoredOperation) -> None:
         directory = self._dispatch.directory
         if row.session not in directory.sessions:
             return
-        operation = self._dispatch.remember(row, principals.get(row.origin, "owner"))
+        operation = self._dispatch.remember(row)
         if operation.status is Status.QUEUED:
             self._dispatch.lose(operation, Lost("The broker stopped before this ran."))
         elif operation.kind == "transfer":

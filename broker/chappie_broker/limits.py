@@ -28,6 +28,9 @@ class Limits:
     keep_in_memory: int = 2_000
     """Finished operations kept in memory; older ones are recalled from the agent's journal."""
     keep_in_memory_bytes: int = 64 * 1024 * 1024
+    mail_bytes: int = 128 * 1024 * 1024
+    """Bodies kept for delivery, over all conversations; above it what was sent longest ago counts as
+    arrived, and then the oldest that waits is left to its agent's journal."""
     receipt_seconds: float = 120.0
     """A response on which the gate never reported counts as not sent after so long."""
     companions: int = 8

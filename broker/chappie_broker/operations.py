@@ -13,7 +13,7 @@ from chappie_bridge.wire.batch import BATCH, OPEN, Status
 from chappie_bridge.wire.errors import Executed, Failure, Lost
 from chappie_bridge.wire.ids import EntryId, OperationId
 from chappie_bridge.wire.messages import PostChat, RunBatch
-from chappie_bridge.wire.requests import Submit, Transfer
+from chappie_bridge.wire.requests import Chat, Submit, Transfer
 from chappie_bridge.wire.values import FileReport, Need, Origin, SessionHead, ToolResult
 
 from .store.rows import Operation as OperationStored
@@ -208,6 +208,12 @@ def transfer_fingerprint(request: Transfer) -> str:
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
+def chat_fingerprint(request: Chat) -> str:
+    """The same for a message."""
+    said = ["chat", request.session, request.text, request.reply_to, request.final]
+    return hashlib.sha256(json.dumps(said, separators=(",", ":")).encode("ascii")).hexdigest()
+
+
 def stored_row(operation: Operation) -> OperationStored:
     """As the registry keeps it."""
     sending = operation.sending and operation.status is Status.QUEUED
@@ -220,6 +226,7 @@ def stored_row(operation: Operation) -> OperationStored:
         cwd=operation.target.cwd,
         status=Status.RUNNING if sending else operation.status,
         executed=operation.executed,
+        principal=operation.origin.principal,
         key=operation.key,
         created_at=operation.accepted,
         finished_at=operation.finished,

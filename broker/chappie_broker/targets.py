@@ -65,8 +65,11 @@ class Targets:
         """The target.  With `change` (that is `init`) it is saved as the default after the body succeeded;
         else before it, and only when the conversation has none.
 
+        :raises NoConversation: the caller is none, and names no session.
         :raises SessionOffline: it is known, but did not come within the grace.
         """
+        if conversation is None and request.session is None and not change:
+            raise NoConversation
         ticket = object()
         before = self._directory.bound(conversation)
         choice = await self._choose(conversation, request, deadline, ticket)
@@ -82,7 +85,10 @@ class Targets:
         except BaseException:
             if conversation is not None and self._reserved.get(conversation) is ticket:
                 del self._reserved[conversation]
-                self._directory.unbind(conversation, session.info.id)
+                if before is None:
+                    self._directory.unbind(conversation, session.info.id)
+                else:
+                    self._directory.bind(conversation, before)
             raise
 
     async def _save(self, conversation: ConversationId, principal: str, session: Session) -> None:
@@ -101,11 +107,13 @@ class Targets:
         give_up = min(deadline, anyio.current_time() + self._limits.session_wait)
         while True:
             bound = self._directory.bound(conversation)
-            if bound is not None and request.directory is None and request.agent is None:
-                return Choice(self._directory.get(bound), "existing")
+            if bound is not None:
+                default = self._directory.get(bound)
+                if self._directory.fits(default, request.agent, request.directory):
+                    return Choice(default, "existing")
             session = self._directory.free(self._now(), request.agent, request.directory)
             if session is not None:
-                if conversation is not None and bound is None:
+                if conversation is not None:
                     self._reserve(conversation, session, ticket)
                 return Choice(session, "automatic")
             error = self._directory.none_free()
@@ -134,10 +142,13 @@ class Targets:
 
     # -- participation ---------------------------------------------------------------------------
 
-    def join(self, conversation: ConversationId | None, session: Session) -> Initialization:
-        """An `init`: the first opens a window, another inside it observes."""
+    def join(
+        self, conversation: ConversationId | None, session: Session, *, again: bool = False
+    ) -> Initialization:
+        """An `init`: the first opens a window, another inside it observes.  `again`: the same one, brought
+        once more by a tunnel; it takes part as it did."""
         observer = False
-        if conversation is not None and self._limits.cooldown > 0:
+        if conversation is not None and self._limits.cooldown > 0 and not again:
             observer = self._windows.get((conversation, session.info.id), 0.0) > anyio.current_time()
             if not observer:
                 self.renew(conversation, session.info.id)

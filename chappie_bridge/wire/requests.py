@@ -68,6 +68,7 @@ class OpenSession(CallerRequest):
     directory: str | None = None
     agent: str | None = None
     create: bool = False
+    tunnel_request: str | None = None
     wait: float = Field(default=40, ge=0, le=50)
 
 
@@ -119,6 +120,7 @@ class Chat(CallerRequest):
     text: str
     reply_to: str | None = None
     final: bool = True
+    tunnel_request: str | None = None
     wait: float = Field(default=40, ge=0, le=50)
 
 

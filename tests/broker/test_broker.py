@@ -823,3 +823,140 @@ async def test_a_model_request_is_shown_to_whoever_joins(tmp_path: Path) -> None
         )
         opened = await board.init(OpenSession(caller=chat("b"), session="s"))
         assert [item.kind for item in opened.companions.items] == ["request"]
+
+
+async def test_the_same_init_with_a_directory_keeps_its_session(tmp_path: Path) -> None:
+    """B45"""
+    async with broker(tmp_path, cooldown=0) as board:
+        agent = ScriptedAgent(board.dispatch)
+        agent.register("s1", cwd="/p")
+        agent.register("s2", cwd="/p")
+        agent.register("s3", cwd="/q")
+        got = [await board.init(OpenSession(caller=chat("a"), directory="/p")) for _ in range(3)]
+        assert {opened.session.id for opened in got} == {"s1"}
+        moved = await board.init(OpenSession(caller=chat("a"), directory="/q"))
+        assert moved.session.id == "s3"
+
+
+async def test_who_only_joins_does_not_take_the_outcome_from_who_asked(tmp_path: Path) -> None:
+    async with broker(tmp_path) as board:
+        agent = ScriptedAgent(board.dispatch)
+        agent.hold = True
+        agent.register("s")
+        view = await board.call(submit(chat("a"), session="s", wait=0.01))
+
+        async def finish() -> None:
+            await settle_down()
+            agent.finish(agent.batches()[0])
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(finish)
+            joined = await board.call(Submit(caller=chat("b"), operation=view.operation))
+        assert joined.status is Status.DONE
+        after = await board.chat(Chat(caller=chat("a"), text="x"))
+        assert [item.operation for item in after.companions.items if item.kind == "deferred"] == [
+            view.operation
+        ]
+
+
+async def test_a_message_that_the_tunnel_brings_twice_is_posted_once_and_settles_nothing(
+    tmp_path: Path,
+) -> None:
+    """B48"""
+    async with broker(tmp_path) as board:
+        agent = ScriptedAgent(board.dispatch)
+        agent.register("s")
+        await board.call(submit(chat("a"), session="s"))
+        agent.type("s", "in1", "hello")
+        first = await board.chat(Chat(caller=chat("a"), text="x", tunnel_request="t"))
+        board.told(first.companions.receipt, sent=True)
+        again = await board.chat(Chat(caller=chat("a"), text="x", tunnel_request="t"))
+        assert again.operation == first.operation
+        assert [(item.input.id, item.again) for item in again.companions.items if item.kind == "input"] == [
+            ("in1", True)
+        ]
+        assert [message.type for message in agent.got].count("post_chat") == 1
+
+
+async def test_an_init_that_the_tunnel_brings_twice_does_not_turn_into_an_observer(tmp_path: Path) -> None:
+    async with broker(tmp_path) as board:
+        ScriptedAgent(board.dispatch).register("s")
+        await board.init(OpenSession(caller=chat("a"), tunnel_request="t"))
+        again = await board.init(OpenSession(caller=chat("a"), tunnel_request="t"))
+        assert not again.initialization.observer
+
+
+async def test_without_a_conversation_nothing_runs_on_a_session_that_nobody_named(tmp_path: Path) -> None:
+    async with broker(tmp_path) as board:
+        agent = ScriptedAgent(board.dispatch)
+        agent.register("s")
+        await settle_down()
+        with pytest.raises(NoConversation):
+            await board.call(submit(NONE))
+        with pytest.raises(NoConversation):
+            await board.chat(Chat(caller=NONE, text="x"))
+        assert agent.batches() == []
+
+
+async def test_two_clients_without_a_conversation_never_share_a_run(tmp_path: Path) -> None:
+    """S07"""
+    async with broker(tmp_path) as board:
+        agent = ScriptedAgent(board.dispatch)
+        agent.hold = True
+        agent.register("s")
+        first = await board.call(submit(NONE, session="s", wait=0.01))
+        second = await board.call(submit(NONE, session="s", wait=0.01))
+        assert first.operation != second.operation
+
+
+async def test_a_reply_to_a_model_request_ends_with_its_agent(tmp_path: Path) -> None:
+    async with broker(tmp_path) as board:
+        agent = ScriptedAgent(board.dispatch)
+        agent.register("s")
+        await settle_down()
+        agent.deaf = True
+        agent.say(
+            RequestOpened(
+                session="s", request=ModelRequest(id="r1", kind="summary", instructions="", content=())
+            )
+        )
+        view = await board.chat(Chat(caller=chat("a"), session="s", text="sum", reply_to="r1", wait=0.01))
+        agent.up = False
+        board.dispatch.link_down(agent)
+        board.dispatch.link_gone(agent)
+        ended = await board.call(Submit(caller=chat("a"), operation=view.operation))
+        assert ended.status is Status.INTERRUPTED
+
+
+async def test_bodies_kept_for_delivery_have_a_bound_and_what_was_sent_goes_first(tmp_path: Path) -> None:
+    """S22"""
+    async with broker(tmp_path) as board:
+        agent = ScriptedAgent(board.dispatch)
+        agent.register("s")
+        agent.on_batch = lambda batch: agent.finish(batch, text="x" * 10_000)
+        for number in range(20):
+            view = await board.call(submit(chat(f"c{number}"), session="s"))
+            board.told(view.companions.receipt, sent=number % 2 == 0)
+        board.dispatch.shrink(110_000)
+        arrived, given_up = board.dispatch.mailroom.oldest(110_000)
+        assert (arrived, given_up) == ([], [])
+        waiting = [
+            await board.chat(Chat(caller=chat(f"c{n}"), session="s", text="x")) for n in range(1, 20, 2)
+        ]
+        assert all(item.companions.items for item in waiting)
+
+
+async def test_an_operation_keeps_its_principal_through_a_restart(tmp_path: Path) -> None:
+    """S08"""
+    phone = chat("a", principal="phone")
+    async with broker(tmp_path) as board:
+        agent = ScriptedAgent(board.dispatch)
+        agent.hold = True
+        agent.register("s")
+        view = await board.call(submit(phone, session="s", wait=0.01))
+    async with broker(tmp_path) as board:
+        ScriptedAgent(board.dispatch, instance="i2").register("s")
+        await settle_down()
+        with pytest.raises(UnknownOperation):
+            await board.call(Submit(caller=chat("b"), operation=view.operation))
+        assert (await board.call(Submit(caller=phone, operation=view.operation))).status is Status.INTERRUPTED

@@ -45,6 +45,7 @@ OPERATION = Operation(
     "/w",
     Status.RUNNING,
     Executed.UNKNOWN,
+    "owner",
     created_at=30.0,
     key="k",
 )

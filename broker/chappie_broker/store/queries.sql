@@ -70,20 +70,20 @@ DELETE FROM binding WHERE conversation = :conversation;
 
 -- name: open_operations
 -- The operations that had not ended, oldest first.
-SELECT id, kind, origin_kind, origin, session, cwd, status, executed, created_at, key, finished_at
+SELECT id, kind, origin_kind, origin, session, cwd, status, executed, principal, created_at, key, finished_at
 FROM operation WHERE finished_at IS NULL ORDER BY created_at;
 
 -- name: operation
 -- One operation.
-SELECT id, kind, origin_kind, origin, session, cwd, status, executed, created_at, key, finished_at
+SELECT id, kind, origin_kind, origin, session, cwd, status, executed, principal, created_at, key, finished_at
 FROM operation WHERE id = :id;
 
 -- name: save_operation
 -- Add an operation, or change how far it is; where it came from and goes to never changes.
 INSERT INTO operation
-    (id, kind, origin_kind, origin, session, cwd, status, executed, created_at, key, finished_at)
+    (id, kind, origin_kind, origin, session, cwd, status, executed, principal, created_at, key, finished_at)
 VALUES
-    (:id, :kind, :origin_kind, :origin, :session, :cwd, :status, :executed, :created_at, :key, :finished_at)
+    (:id, :kind, :origin_kind, :origin, :session, :cwd, :status, :executed, :principal, :created_at, :key, :finished_at)
 ON CONFLICT (id) DO UPDATE
 SET status = excluded.status, executed = excluded.executed, finished_at = excluded.finished_at;
 

@@ -84,6 +84,7 @@ class Operation:
     cwd: str
     status: Status
     executed: Executed
+    principal: str
     created_at: float
     key: str | None = None
     finished_at: float | None = None

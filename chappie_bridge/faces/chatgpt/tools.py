@@ -130,6 +130,7 @@ async def _init(turn: Turn, given: InitArguments) -> Presented:
             directory=given.directory,
             agent=given.agent,
             create=given.create,
+            tunnel_request=tunnel_request(turn.meta),
             wait=turn.exchange.left(turn.patience),
         )
     )
@@ -186,6 +187,7 @@ async def _chat(turn: Turn, given: ChatArguments) -> Presented:
             text=given.text,
             reply_to=given.reply_to,
             final=given.final,
+            tunnel_request=tunnel_request(turn.meta),
             wait=turn.exchange.left(turn.patience if given.wait is None else given.wait),
         )
     )

@@ -21,7 +21,16 @@ pytestmark = pytest.mark.anyio
 WRITER = Path(__file__).with_name("writer.py")
 
 OPERATION = Operation(
-    OperationId("op"), "batch", "shell", "me", SessionId("s"), "/w", Status.RUNNING, Executed.UNKNOWN, 1.0
+    OperationId("op"),
+    "batch",
+    "shell",
+    "me",
+    SessionId("s"),
+    "/w",
+    Status.RUNNING,
+    Executed.UNKNOWN,
+    "owner",
+    1.0,
 )
 
 

@@ -27,6 +27,7 @@ def operation(name: str, number: int) -> Operation:
         "/w" * 200,
         Status.RUNNING,
         Executed.UNKNOWN,
+        "owner",
         created_at=float(number),
     )
 

@@ -59,6 +59,7 @@ CREATE TABLE operation (
     status      TEXT NOT NULL,             -- a word of wire.batch.Status, where that list is closed
     executed    TEXT NOT NULL              -- did a tool of it run?
         CHECK (executed IN ('no', 'yes', 'unknown')),
+    principal   TEXT NOT NULL,             -- the credential that asked
     created_at  REAL NOT NULL,             -- when it was accepted
     key         TEXT,                      -- the caller's key, if it gave one
     finished_at REAL                       -- when it ended; empty while it may still change by itself
