@@ -49,12 +49,13 @@ class Files:
         permit: Permit,
         work: Work,
         start: Callable[[Callable[[], Awaitable[None]]], None],
+        now: Callable[[], float],
     ) -> None:
         """`home` (made if need be) keeps parts' records, offers and images; relative paths are those of
-        `directory`.  Raises `OSError`."""
+        `directory`.  `now`: seconds since the epoch.  Raises `OSError`."""
         home.mkdir(mode=0o700, exist_ok=True)
         self._sources = Sources(home, permit, directory)
-        self._sinks = Sinks(session, home / "parts", permit, start)
+        self._sinks = Sinks(session, home / "parts", permit, start, now)
         self._work, self._start = work, start
         self.takes: dict[type[Message], Callable[[Link, Any], None]] = {
             OpenSource: self._open_source,
@@ -93,7 +94,7 @@ class Files:
         """`now` in seconds since the epoch."""
         try:
             await to_thread.run_sync(self._sources.tidy, now - KEEP)
-            await to_thread.run_sync(self._sinks.tidy, now - KEEP)
+            await self._sinks.tidy(now - KEEP)
         except OSError as error:
             log.error("what transfers left could not be tidied: %s", error)
 

@@ -306,11 +306,12 @@ class Approvals:
 
 
 def _reach(approval: Approval, scope: Scope) -> Hashable | None:
-    """What an answer of this scope holds for; None: for nothing but its own question."""
+    """What an answer of this scope holds for; None: for nothing but its own question.  Leave to read is
+    none to write."""
     if scope is Scope.CONVERSATION and approval.conversation is not None:
-        return (scope, approval.conversation, approval.tool)
+        return (scope, approval.conversation, approval.tool, approval.writing)
     if scope is Scope.DIRECTORY:
-        return (scope, approval.directory, approval.tool)
+        return (scope, approval.directory, approval.tool, approval.writing)
     return None
 
 

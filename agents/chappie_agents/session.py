@@ -64,7 +64,7 @@ from chappie_bridge.wire.messages import (
     Withdraw,
 )
 from chappie_bridge.wire.ports import Link
-from chappie_bridge.wire.values import Input, Need, SessionInfo, ToolResult
+from chappie_bridge.wire.values import Input, Need, Origin, SessionInfo, ToolResult
 
 log = logging.getLogger("chappie.agent")
 
@@ -157,6 +157,7 @@ class AgentSession:
             permit=self._permit,
             work=self._answers.work,
             start=self._start,
+            now=now,
         )
         self._upkeep = Upkeep(transcript, outbox, spool, files=self._files, given_up=self._given_up, now=now)
         self._takes: dict[type[Message], Callable[..., None]] = {
@@ -266,11 +267,9 @@ class AgentSession:
         except BridgeError as error:
             self._refuse(link, message, "batch", error)
             return
-        conversation = ConversationId(origin.id) if origin.kind == "conversation" else None
-        if self._context.conversation != conversation:
-            self._context = replace(self._context, conversation=conversation)
+        context = replace(self._context, conversation=origin.conversation)
         work = self._working[operation] = _Work(message, link)
-        work.batch = Batch(message.calls, checked, self._context, partial(self._call_ended, work))
+        work.batch = Batch(message.calls, checked, context, partial(self._call_ended, work))
         self._screen.batch(origin, message.calls)
         self._tasks.start_soon(self._work, work)
 
@@ -416,8 +415,9 @@ class AgentSession:
     def _keep(self, content: Content) -> None:
         self._files.keep(content)
 
-    async def _permit(self, path: str, *, writing: bool) -> Path:
-        return await self._context.permit("transfer", path, writing=writing)
+    async def _permit(self, path: str, *, writing: bool, origin: Origin | None) -> Path:
+        context = replace(self._context, conversation=None if origin is None else origin.conversation)
+        return await context.permit("transfer", path, writing=writing)
 
     # -- other messages --------------------------------------------------------------------------
 

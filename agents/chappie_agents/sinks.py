@@ -36,6 +36,7 @@ from chappie_bridge.wire.files import (
 from chappie_bridge.wire.ids import SessionId
 from chappie_bridge.wire.ports import Link
 from chappie_bridge.wire.transfer import PULL, WINDOW
+from chappie_bridge.wire.values import Origin
 
 log = logging.getLogger("chappie.agent")
 
@@ -55,13 +56,14 @@ _UNASKED = 2 * WINDOW
 class Permit(Protocol):
     """The real path, once the owner of the device allows it.  Raises `Denied`, `BadArguments`."""
 
-    async def __call__(self, path: str, *, writing: bool) -> Path: ...
+    async def __call__(self, path: str, *, writing: bool, origin: Origin | None) -> Path: ...
 
 
 class _Sink:
-    """One open part.  `received` counts what came, written or not."""
+    """One open part.  `received` counts what came, written or not; `used` is when the broker last did
+    anything with it."""
 
-    def __init__(self, message: OpenSink, link: Link, part: Part) -> None:
+    def __init__(self, message: OpenSink, link: Link, part: Part, now: float) -> None:
         self.transfer, self.fingerprint, self.overwrite = (
             message.transfer,
             message.fingerprint,
@@ -74,12 +76,13 @@ class _Sink:
         self.failure: BridgeError | None = None
         self.idle = anyio.Event()
         self.idle.set()
-        self.attach(message, link)
+        self.attach(message, link, now)
 
-    def attach(self, message: OpenSink, link: Link) -> None:
+    def attach(self, message: OpenSink, link: Link, now: float) -> None:
         """From now on chunks come on this stream, after what is written."""
         self.stream, self.link = message.stream, link
         self.received = self.part.position
+        self.used = now
 
     @property
     def full(self) -> bool:
@@ -96,9 +99,11 @@ class Sinks:
         home: Path,
         permit: Permit,
         start: Callable[[Callable[[], Awaitable[None]]], None],
+        now: Callable[[], float],
     ) -> None:
-        """`home`: where records are kept; `start` runs something in the session's own task group."""
-        self._session, self._permit, self._start = session, permit, start
+        """`home`: where records are kept; `start` runs something in the session's own task group; `now`:
+        seconds since the epoch."""
+        self._session, self._permit, self._start, self._now = session, permit, start, now
         self._records = Records(home)
         self._open: dict[str, _Sink] = {}
         self._streams: dict[int, _Sink] = {}
@@ -119,20 +124,20 @@ class Sinks:
                     discarded = True
                 else:
                     self._streams.pop(sink.stream, None)
-                    sink.attach(message, link)
+                    sink.attach(message, link, self._now())
                     self._streams[sink.stream] = sink
                     return self._opened(sink)
             if len(self._open) >= MAX_SINKS:
                 raise Overloaded("This device takes as many files as it may already.")
             if message.path.endswith(("/", "/.", "/..")):
                 raise NotAFile(f"{message.path!r} names a directory; name the file in it.")
-            path = await self._permit(message.path, writing=True)
+            path = await self._permit(message.path, writing=True, origin=message.origin)
             with told_of(path):
                 found = await to_thread.run_sync(self._begin, message, path)
             if isinstance(found, SinkOpened):
                 return found
             part, lost = found
-            sink = self._open[message.transfer] = _Sink(message, link, part)
+            sink = self._open[message.transfer] = _Sink(message, link, part, self._now())
             self._streams[sink.stream] = sink
             return self._opened(sink, discarded=discarded or lost)
 
@@ -146,6 +151,7 @@ class Sinks:
         if sink.received - sink.part.position + len(data) > _UNASKED:
             log.warning("a transfer's chunks come faster than they were asked for")
             return True
+        sink.used = self._now()
         sink.received += len(data)
         sink.waiting.append(data)
         if sink.full:
@@ -187,11 +193,16 @@ class Sinks:
             else:
                 await to_thread.run_sync(self._discard, message.transfer)
 
-    def tidy(self, before: float) -> None:
-        """Take away parts that nobody went on with since then (seconds since the epoch).  Blocks."""
-        for record in self._records.expired(before):
-            if str(record.get("transfer")) not in self._open:
-                _remove_part(record)
+    async def tidy(self, before: float) -> None:
+        """Take away parts that nobody went on with since then (seconds since the epoch).
+
+        Raises `OSError`."""
+        for sink in [each for each in self._open.values() if each.used < before]:
+            async with self._alone(sink.transfer):
+                current = self._open.get(sink.transfer) is sink
+                if current and sink.used < before and sink.idle.is_set():
+                    await self._remove(sink)
+        await to_thread.run_sync(self._sweep, before)
 
     def shut(self) -> None:
         """Close what is open; it can be gone on with.  Blocks."""
@@ -199,6 +210,11 @@ class Sinks:
             sink.part.close()
 
     # -- inside ----------------------------------------------------------------------------------
+
+    def _sweep(self, before: float) -> None:
+        for record in self._records.expired(before):
+            if str(record.get("transfer")) not in self._open:
+                _remove_part(record)
 
     def _opened(self, sink: _Sink, *, discarded: bool = False) -> SinkOpened:
         part = sink.part

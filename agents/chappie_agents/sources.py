@@ -138,7 +138,7 @@ class Sources:
         if message.reference is not None:
             place = self._place(message.reference)
         elif message.path is not None:
-            path = await self._permit(message.path, writing=False)
+            path = await self._permit(message.path, writing=False, origin=message.origin)
             if (self._directory / Path(message.path).expanduser()).is_symlink():
                 followed = clean_text(str(path))[0]
             with told_of(path):

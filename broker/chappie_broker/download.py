@@ -8,8 +8,8 @@ redirect is checked anew.  HTTP is h11's over a plain stream: no cookies, no pro
 import hashlib
 import socket
 import ssl
-from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any, NamedTuple
 from urllib.parse import urljoin
 
@@ -28,6 +28,8 @@ from .addresses import Allowed, Target, is_open, target
 from .feeds import Facts, Room, Whole
 
 REDIRECTS = 5
+INFORMATIONAL = 10
+"""Replies (1xx) ahead of the one that counts."""
 CONNECTING = 15.0
 """Seconds to an open connection."""
 SILENT = 30.0
@@ -35,7 +37,8 @@ SILENT = 30.0
 
 
 class Bounds(NamedTuple):
-    """`seconds` for a whole download; `allowed` opens what is closed otherwise."""
+    """`seconds` for each of opening, hashing and taking a whole download; `allowed` opens what is closed
+    otherwise."""
 
     max_bytes: int = 2 * 1024**3
     seconds: float = 3600.0
@@ -93,8 +96,10 @@ class Download:
         some addresses are good for one request."""
         await self.close()
         async with AsyncExitStack() as stack:
-            body = await stack.enter_async_context(self._response())
-            self._size = body.size if await body.begun() else 0
+            with self._in_time():
+                body = await stack.enter_async_context(self._response())
+                begun = await body.begun()
+            self._size = body.size if begun else 0
             if body.size:
                 self._size = body.size
             self._held = stack.pop_all(), body
@@ -103,16 +108,17 @@ class Download:
         return Facts(name, self._size, f"{self._attachment.file_id[:128]}:{self._size}:{tag}")
 
     async def digest(self, length: int) -> str:
-        """Reads them again: an address gives bytes from the beginning only."""
+        """Reads them again: an address gives bytes from the beginning only.  :raises DownloadFailed:"""
         digest = hashlib.sha256()
-        async with self._response() as body:
-            while length and (data := await body.read(min(CHUNK_BYTES, length))):
-                digest.update(data)
-                length -= len(data)
+        with self._in_time():
+            async with self._response() as body:
+                while length and (data := await body.read(min(CHUNK_BYTES, length))):
+                    digest.update(data)
+                    length -= len(data)
         return digest.hexdigest()
 
     async def run(self, room: Room) -> Whole:
-        with anyio.move_on_after(self._bounds.seconds):
+        with self._in_time():
             async with AsyncExitStack() as stack:
                 held, self._held = self._held, None
                 if held is not None:
@@ -122,7 +128,15 @@ class Download:
                 else:
                     body = await stack.enter_async_context(self._response())
                 return await self._copied(body, room)
-        raise DownloadFailed(f"The download took longer than {self._bounds.seconds:g} s.")
+
+    @contextmanager
+    def _in_time(self) -> Generator[None]:
+        """:raises DownloadFailed: what is in here took too long."""
+        try:
+            with anyio.fail_after(self._bounds.seconds):
+                yield
+        except TimeoutError as error:
+            raise DownloadFailed(f"The download took longer than {self._bounds.seconds:g} s.") from error
 
     async def _copied(self, body: _Body, room: Room) -> Whole:
         digest = hashlib.sha256()
@@ -255,12 +269,13 @@ async def _asked(stream: ByteStream, to: Target) -> _Body:
             await stream.send(sent)
     except (OSError, TimeoutError, anyio.BrokenResourceError) as error:
         raise DownloadFailed(f"{to.host} closed the connection.") from error
-    while True:
+    for _ in range(INFORMATIONAL + 1):
         event = await _next(stream, connection)
         if isinstance(event, h11.Response):
             return _Body(stream, connection, event)
         if not isinstance(event, h11.InformationalResponse):
-            raise DownloadFailed(f"{to.host} gave no answer.")
+            break
+    raise DownloadFailed(f"{to.host} gave no answer.")
 
 
 async def _next(stream: ByteStream, connection: h11.Connection) -> object:

@@ -22,6 +22,7 @@ from chappie_bridge.wire.link import CHUNK_BYTES
 from chappie_bridge.wire.messages import Pull, Pulled
 from chappie_bridge.wire.ports import Link
 from chappie_bridge.wire.transfer import PULL, WINDOW, Flow, Span
+from chappie_bridge.wire.values import Origin
 
 from .rpc import Correspondence
 
@@ -116,10 +117,11 @@ class AgentFeed:
         *,
         path: str | None,
         reference: str | None,
+        origin: Origin,
         streams: "Streams",
     ) -> None:
         self._rpc, self._session, self._transfer = rpc, session, transfer
-        self._path, self._reference, self._streams = path, reference, streams
+        self._path, self._reference, self._origin, self._streams = path, reference, origin, streams
         self._link: Link | None = None
         self._source = ""
 
@@ -131,7 +133,11 @@ class AgentFeed:
         if link is None:
             raise Interrupted
         message = OpenSource(
-            session=self._session, transfer=self._transfer, path=self._path, reference=self._reference
+            session=self._session,
+            transfer=self._transfer,
+            path=self._path,
+            reference=self._reference,
+            origin=self._origin,
         )
         opened = await self._rpc.ask(link, message, SourceOpened, OPENING)
         self._link, self._source = link, opened.source

@@ -26,7 +26,7 @@ from chappie_bridge.wire.files import CloseSink, DropSink, OpenSink, Published, 
 from chappie_bridge.wire.ids import SessionId
 from chappie_bridge.wire.ports import Link
 from chappie_bridge.wire.transfer import TRANSFER, UNFINISHED, Flow, Move, Span
-from chappie_bridge.wire.values import FileReport
+from chappie_bridge.wire.values import FileReport, Origin
 
 from .directory import Directory
 from .feeds import Feed, Streams, Whole, hash_seconds
@@ -140,6 +140,7 @@ class Destination:
     transfer: str
     path: str
     overwrite: bool
+    origin: Origin
 
 
 class Relay:
@@ -281,6 +282,7 @@ class Relay:
             size=size,
             overwrite=self._to.overwrite,
             restart=restart,
+            origin=self._to.origin,
         )
         seconds = hash_seconds(size or self.report.moved)
         return await self._house.rpc.ask(link, message, SinkOpened, seconds)

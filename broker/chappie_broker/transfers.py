@@ -30,7 +30,7 @@ from chappie_bridge.wire.ports import Link
 from chappie_bridge.wire.reference import SCHEME, Reference, parse
 from chappie_bridge.wire.requests import Push, Pushed, Transfer
 from chappie_bridge.wire.transfer import TRANSFER, UNFINISHED, Move
-from chappie_bridge.wire.values import FileReport, Moving, RemotePaths
+from chappie_bridge.wire.values import FileReport, Moving, Origin, RemotePaths
 
 from .directory import Directory
 from .download import Bounds, Download
@@ -292,6 +292,7 @@ class Transfers:
 
     def _file(self, carriage: _Carriage, index: int, before: FileReport | None = None) -> _File:
         request, target = carriage.request, carriage.operation.target.session
+        origin = carriage.operation.origin
         given = request.paths[index]
         report = before or FileReport(path=given, status=Move.OFFERED)
         if report.status not in UNFINISHED:
@@ -300,16 +301,22 @@ class Transfers:
         if all(each is None for each in (request.source, request.sink, request.attachments, request.uploads)):
             path, reference = _local(given, target)
             message = OpenSource(
-                session=target, transfer=name, path=path, reference=reference, keep=True, limit=request.limit
+                session=target,
+                transfer=name,
+                path=path,
+                reference=reference,
+                keep=True,
+                limit=request.limit,
+                origin=origin,
             )
             return _Export(self, message, report)
-        to = Destination(target, name, given, request.overwrite)
+        to = Destination(target, name, given, request.overwrite, origin)
         feed: Feed
         if request.sink is not None:
-            feed = self._agent(target, given, name)
-            to = Destination(request.sink.session, name, request.sink.paths[index], request.overwrite)
+            feed = self._agent(target, given, name, origin)
+            to = Destination(request.sink.session, name, request.sink.paths[index], request.overwrite, origin)
         elif request.source is not None:
-            feed = self._agent(request.source.session, request.source.paths[index], name)
+            feed = self._agent(request.source.session, request.source.paths[index], name, origin)
         elif before is not None:
             error = Interrupted(
                 "The broker stopped in the middle; send the file again.", executed=Executed.NO
@@ -328,9 +335,11 @@ class Transfers:
         status = Move.OFFERED if before is None else Move.STALLED
         return Relay(self, feed, to, report.model_copy(update={"status": status}))
 
-    def _agent(self, session: SessionId, given: str, name: str) -> AgentFeed:
+    def _agent(self, session: SessionId, given: str, name: str, origin: Origin) -> AgentFeed:
         path, reference = _local(given, session)
-        return AgentFeed(self.rpc, session, name, path=path, reference=reference, streams=self.streams)
+        return AgentFeed(
+            self.rpc, session, name, path=path, reference=reference, origin=origin, streams=self.streams
+        )
 
     async def _run(self, carriage: _Carriage) -> None:
         operation = carriage.operation

@@ -11,13 +11,15 @@ from pydantic import Field
 from .errors import Failure
 from .ids import SessionId
 from .messages import Message, Request
+from .values import Origin
 
 
 class OpenSource(Request):
     """Make a file ready to be pulled: one of `path` and `reference` (`file:<uuid>`, `image:<sha256>`).
 
     `keep`: hash it now and keep its place for 24 h, so that its bytes can be read later; `limit` in bytes,
-    above which that is refused.  Without `keep` it is open until `close_source`.
+    above which that is refused.  Without `keep` it is open until `close_source`.  `origin`: who asked for the
+    transfer; brokers before it was there do not say.
     """
 
     type: Literal["open_source"] = "open_source"
@@ -27,6 +29,7 @@ class OpenSource(Request):
     reference: str | None = None
     keep: bool = False
     limit: int | None = Field(default=None, ge=0)
+    origin: Origin | None = None
 
 
 class SourceOpened(Request):
@@ -67,7 +70,8 @@ class CloseSource(Message):
 
 class OpenSink(Request):
     """Get ready to take a file.  A part of the same `transfer` and `fingerprint` is gone on with, any other
-    is thrown away, and so is all of it with `restart`.  Chunks come on `stream`.  `size` None: not known."""
+    is thrown away, and so is all of it with `restart`.  Chunks come on `stream`.  `size` None: not known.
+    `origin` as in `OpenSource`."""
 
     type: Literal["open_sink"] = "open_sink"
     session: SessionId
@@ -79,6 +83,7 @@ class OpenSink(Request):
     overwrite: bool = False
     parents: bool = True
     restart: bool = False
+    origin: Origin | None = None
 
 
 class SinkOpened(Request):

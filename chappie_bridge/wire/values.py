@@ -7,7 +7,7 @@ from pydantic import Field, JsonValue
 from .batch import Status
 from .blocks import Content, ResourceLink, Value
 from .errors import Executed, Failure
-from .ids import CallId, EntryId, InputId, OperationId, ReceiptId, SessionId
+from .ids import CallId, ConversationId, EntryId, InputId, OperationId, ReceiptId, SessionId
 from .question import Question
 from .transfer import Move
 
@@ -143,6 +143,11 @@ class Origin(Value):
     label: str
     principal: str = "owner"
     chain: tuple[SessionId, ...] = Field(default=(), max_length=MAX_CHAIN)
+
+    @property
+    def conversation(self) -> ConversationId | None:
+        """None: no conversation asked."""
+        return ConversationId(self.id) if self.kind == "conversation" else None
 
 
 class Caller(Value):

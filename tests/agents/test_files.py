@@ -13,7 +13,7 @@ from typing import TypeVar
 import anyio
 import pytest
 from chappie_agents import part as parts
-from chappie_agents.policy import Policy
+from chappie_agents.policy import Answer, Decision, Policy, Rule, Scope
 
 from chappie_bridge.wire.blocks import Image
 from chappie_bridge.wire.files import (
@@ -32,7 +32,8 @@ from chappie_bridge.wire.files import (
 )
 from chappie_bridge.wire.link import CHUNK_BYTES
 from chappie_bridge.wire.messages import Failed, Message, Pull, Pulled, Request
-from tests.agents.stage import SESSION, FakeLink, Stage, stage
+from chappie_bridge.wire.values import Origin
+from tests.agents.stage import ORIGIN, SESSION, Clock, FakeLink, Gate, Stage, batch, call, stage
 
 pytestmark = pytest.mark.anyio
 
@@ -446,6 +447,71 @@ async def test_a_part_that_nobody_goes_on_with_is_swept_after_a_day(home: Path) 
         assert len(leftovers(home)) == 1
         await r.on.session._files.tidy(time.time() + 25 * 3600)
     assert leftovers(home) == []
+
+
+async def test_sinks_that_were_left_open_make_room_again_after_a_day(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chappie_agents.sinks.MAX_SINKS", 2)
+    clock = Clock()
+    async with stage(home, (), clock=clock) as on:
+        r = Rig(on, await on.link())
+        for number, name in enumerate(("left", "used")):
+            await r.ask(r.sink(name, transfer=name, stream=number), SinkOpened)
+            await r.put(b"half", stream=number)
+        assert await r.refused(r.sink("more", transfer="more", stream=9)) == "overloaded"
+        clock.time += 20 * 3600
+        await r.put(b"more", offset=4, stream=1)
+        clock.time += 5 * 3600
+        await on.session._files.tidy(clock.time)
+        assert len(leftovers(home)) == 1
+        await r.ask(r.sink("more", transfer="more", stream=9), SinkOpened)
+        data = b"halfmore"
+        published = await r.ask(r.close(data, transfer="used"), Published)
+        assert Path(published.path).read_bytes() == data
+        assert await r.refused(r.close(b"half", transfer="left")) == "unknown_operation"
+
+
+async def test_leave_given_to_one_conversation_holds_for_no_other(home: Path) -> None:
+    """Whoever ran the last batch is not who asks for a transfer."""
+    (home / "file").write_bytes(b"data")
+    asks = Policy(rules=(Rule("transfer", Decision.ASK),))
+    other = ORIGIN.model_copy(update={"id": "d" * 43})
+    shell = Origin(kind="shell", id=ORIGIN.id, label="a shell")
+    async with stage(home, Gate().tools(), policy=asks, attended=True) as on:
+        r = Rig(on, await on.link())
+
+        async def asked(message: Request) -> None:
+            """The owner is asked, and says no."""
+            refusals.append(await r.refused(message))
+
+        refusals: list[str] = []
+        with anyio.fail_after(10):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(r.ask, r.source("file", transfer="t:0", origin=ORIGIN), SourceOpened)
+                await on.screen.more.wait()
+                (question,) = on.screen.approvals
+                assert question.conversation == ORIGIN.id
+                on.session.approvals.answer(question.id, Answer(True, Scope.CONVERSATION))
+            run = batch(call("say", text="mine"))
+            r.say(run)
+            await r.link.finished(run.operation)
+            await r.ask(r.source("file", transfer="t:1", origin=ORIGIN), SourceOpened)
+            assert len(on.screen.approvals) == 1
+            strangers: list[Request] = [
+                r.source("file", transfer="t:2", origin=other),
+                r.source("file", transfer="t:3", origin=shell),
+                r.source("file", transfer="t:4"),
+                r.sink("file", transfer="t:5", origin=ORIGIN, overwrite=True),
+                r.sink("new", transfer="t:6", origin=other),
+            ]
+            for message in strangers:
+                on.screen.more = anyio.Event()
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(asked, message)
+                    await on.screen.more.wait()
+                    on.session.approvals.answer(on.screen.approvals[-1].id, Answer(False))
+        assert refusals == ["denied"] * len(strangers)
 
 
 async def test_a_cancelled_file_leaves_nothing(home: Path) -> None:

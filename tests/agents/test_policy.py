@@ -266,11 +266,13 @@ def test_inside_is_a_prefix_of_components(outer: list[str], more: list[str]) -> 
             assert not inside(root.joinpath(*more), root)
 
 
-def approval(tool: str = "bash", conversation: str | None = "c1", directory: str = "/p") -> Approval:
+def approval(
+    tool: str = "bash", conversation: str | None = "c1", directory: str = "/p", *, writing: bool = True
+) -> Approval:
     return Approval(
         tool=tool,
         path=Path(directory),
-        writing=True,
+        writing=writing,
         what="make",
         directory=Path(directory),
         session=SESSION,
@@ -339,6 +341,24 @@ async def test_an_answer_reaches_as_far_as_its_scope(scope: Scope, covered: list
                     assert await approvals.ask(again) is allowed
             tasks.cancel_scope.cancel()
     assert approvals.pending == ()
+
+
+@pytest.mark.parametrize("scope", [Scope.CONVERSATION, Scope.DIRECTORY])
+async def test_leave_to_read_is_none_to_write(scope: Scope) -> None:
+    asked: list[Approval] = []
+    approvals = Approvals(asked.append)
+    reading = approval("transfer", writing=False)
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(approvals.ask, reading)
+            await anyio.wait_all_tasks_blocked()
+            approvals.answer(reading.id, Answer(True, scope))
+            assert await approvals.ask(approval("transfer", writing=False))
+            writing = approval("transfer")
+            tasks.start_soon(approvals.ask, writing)
+            await anyio.wait_all_tasks_blocked()
+            assert approvals.pending == (writing,)
+            tasks.cancel_scope.cancel()
 
 
 async def test_a_question_whose_call_ended_is_closed_and_silence_is_no_answer() -> None:

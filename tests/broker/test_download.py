@@ -43,6 +43,8 @@ class Server:
     def __init__(self, port: int, answers: dict[str, bytes]) -> None:
         self.port, self.answers = port, answers
         self.asked: list[bytes] = []
+        self.silent: set[str] = set()
+        """Paths after whose answer the connection stays."""
 
     def url(self, path: str, host: str = "127.0.0.1", scheme: str = "http") -> str:
         return f"{scheme}://{host}:{self.port}{path}"
@@ -60,6 +62,8 @@ class Server:
             answer = self.answers.get(path, b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
             with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
                 await stream.send(answer)
+            if path in self.silent:
+                await anyio.sleep_forever()
 
 
 async def listening() -> tuple[anyio.abc.Listener[SocketStream], int]:
@@ -157,6 +161,28 @@ FAULTS = {
     "/inside": "not on the open internet",
     "/mail": "only https",
 }
+
+
+async def test_opening_and_hashing_end_in_time() -> None:
+    answers = {"/nothing": OK, "/head": sized(b"", said=9), "/half": sized(said=9999)}
+    async with serving(answers) as server:
+        server.silent = set(answers)
+        given = bounds(server, seconds=0.05)
+        with anyio.fail_after(10):
+            for path in ("/nothing", "/head"):
+                feed = Download(Attachment(download_url=server.url(path), file_id="f"), given)
+                with pytest.raises(DownloadFailed, match="took longer"):
+                    await feed.open(None)
+            feed = Download(Attachment(download_url=server.url("/half"), file_id="f"), given)
+            with pytest.raises(DownloadFailed, match="took longer"):
+                await feed.digest(9999)
+
+
+async def test_an_endless_row_of_hints_is_no_answer() -> None:
+    hint = b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n"
+    async with serving({"/few": hint * 10 + sized(), "/many": hint * 11 + sized()}) as server:
+        assert await fetched(server.url("/few"), bounds(server)) == (BODY, len(BODY))
+        assert "gave no answer" in str(await failing(server.url("/many"), bounds(server)))
 
 
 async def test_each_fault_has_its_own_words() -> None:

@@ -11,6 +11,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 from chappie_agents import part as parts
+from chappie_agents.sinks import Permit
 from chappie_broker import relay
 
 from chappie_bridge.wire.batch import Status
@@ -19,7 +20,7 @@ from chappie_bridge.wire.ids import SessionId
 from chappie_bridge.wire.reference import parse
 from chappie_bridge.wire.requests import FetchBytes, ListSessions, Push, Submit, Transfer, Upload
 from chappie_bridge.wire.transfer import WINDOW, Move
-from chappie_bridge.wire.values import Caller, NewCall, RemotePaths
+from chappie_bridge.wire.values import Caller, NewCall, Origin, RemotePaths
 from tests.peer.link_rig import room
 from tests.peer.transfer_rig import CHAT, ELSE, Agent, World, copy, world
 
@@ -69,6 +70,35 @@ async def test_files_move_between_two_devices(tmp_path: Path, here: Path) -> Non
         )
         assert (await w.move(back)).status is Status.DONE
         assert (a.directory / "deep/copy of big").read_bytes() == (a.directory / "big").read_bytes()
+
+
+async def test_both_ends_are_told_who_asked(tmp_path: Path, here: Path) -> None:
+    async with world(tmp_path, here) as w:
+        a, b = await w.agent("a"), await w.agent("b")
+        (a.directory / "file").write_bytes(b"data")
+        asked: list[tuple[SessionId, bool, object]] = []
+        for agent in (a, b):
+            files = agent.opened.session._files
+            for part in (files._sources, files._sinks):
+                part._permit = _watched(agent.id, part._permit, asked)
+        copied = await w.move(copy(a, b, "file"))
+        exported = await w.move(Transfer(caller=ELSE, session=a.id, paths=("file",)))
+        origins = []
+        for view in (copied, exported):
+            assert view.status is Status.DONE
+            operation = w.broker.dispatch.ledger.get(view.operation)
+            assert operation is not None
+            origins.append(operation.origin)
+        assert origins[0] != origins[1]
+        assert asked == [(a.id, False, origins[0]), (b.id, True, origins[0]), (a.id, False, origins[1])]
+
+
+def _watched(name: SessionId, permit: Permit, asked: list[tuple[SessionId, bool, object]]) -> Permit:
+    async def watched(path: str, *, writing: bool, origin: Origin | None) -> Path:
+        asked.append((name, writing, origin))
+        return await permit(path, writing=writing, origin=origin)
+
+    return watched
 
 
 async def test_each_file_of_a_batch_has_its_own_outcome(tmp_path: Path, here: Path) -> None:

@@ -65,7 +65,7 @@ from chappie_bridge.wire.messages import (
     Withdraw,
 )
 from chappie_bridge.wire.ports import Link
-from chappie_bridge.wire.values import ModelRequest, Need, SessionInfo, ToolResult
+from chappie_bridge.wire.values import ModelRequest, Need, Origin, SessionInfo, ToolResult
 
 log = logging.getLogger("chappie.model")
 
@@ -132,6 +132,7 @@ class ProgramSession:
             permit=self._permit,
             work=self._answers.work,
             start=self._start,
+            now=now,
         )
         self._takes: dict[type[Message], Callable[..., None]] = {
             RunBatch: self._run_batch,
@@ -585,12 +586,18 @@ class ProgramSession:
 
     # -- files -----------------------------------------------------------------------------------
 
-    async def _permit(self, path: str, *, writing: bool) -> Path:
+    async def _permit(self, path: str, *, writing: bool, origin: Origin | None) -> Path:
         if not self.info.cwd and not path.startswith(("/", "~/")):
             raise BadArguments("The program has not said where it works; give an absolute path.")
         cwd = Path(self.info.cwd or "/")
-        policy, session = self._settings.policy, self.info.id
-        return await policy.permit(path, cwd=cwd, tool="transfer", writing=writing, session=session)
+        return await self._settings.policy.permit(
+            path,
+            cwd=cwd,
+            tool="transfer",
+            writing=writing,
+            session=self.info.id,
+            conversation=None if origin is None else origin.conversation,
+        )
 
     def _keep(self, content: Content) -> None:
         self._files.keep(content)
