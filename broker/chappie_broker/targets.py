@@ -1,5 +1,6 @@
 """Which session a request means (SPEC §1 "Which session") and how a conversation takes part in it (§2)."""
 
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -42,6 +43,8 @@ class Targets:
         self._limits = dispatch.limits
         self._windows: dict[tuple[ConversationId, SessionId], float] = {}
         self._reserved: dict[ConversationId, object] = {}
+        self._changing: Counter[ConversationId] = Counter()
+        """Conversations whose `init` saves a default just now."""
 
     def known(self, conversation: ConversationId | None, explicit: SessionId | None) -> Session:
         """For requests that never choose by themselves.
@@ -77,11 +80,17 @@ class Targets:
         saves = conversation if change or before is None else None
         try:
             await self._grace(session, deadline)
-            if saves is not None and not change:
+            if saves is not None and not change and self._has_none(saves, ticket):
                 await self._save(saves, request.caller.principal, session)
             yield choice
             if saves is not None and change:
-                await self._save(saves, request.caller.principal, session)
+                self._changing[saves] += 1
+                try:
+                    await self._save(saves, request.caller.principal, session)
+                finally:
+                    self._changing[saves] -= 1
+                    if not self._changing[saves]:
+                        del self._changing[saves]
         except BaseException:
             if conversation is not None and self._reserved.get(conversation) is ticket:
                 del self._reserved[conversation]
@@ -91,11 +100,18 @@ class Targets:
                     self._directory.bind(conversation, before)
             raise
 
+    def _has_none(self, conversation: ConversationId, ticket: object) -> bool:
+        """Still no default, and no `init` that is saving one?"""
+        if conversation in self._changing:
+            return False
+        return self._directory.bound(conversation) is None or self._reserved.get(conversation) is ticket
+
     async def _save(self, conversation: ConversationId, principal: str, session: Session) -> None:
         now = self._now()
         with storing(Executed.NO):
             row = Conversation(conversation, principal, first_seen=now, last_seen=now)
-            await self._store.save_binding(row, session.info.id, now)
+            with anyio.CancelScope(shield=True):  # what is committed is also in memory
+                await self._store.save_binding(row, session.info.id, now)
         self._directory.bind(conversation, session.info.id)
         self._reserved.pop(conversation, None)
 
