@@ -29,6 +29,8 @@ class Intent:
     tunnel: str | None = None
     target: str | None = None
     """The session that was named; None: the conversation's default."""
+    defaults: set[str] = field(default_factory=set)
+    """The sessions that may have been the default when it was asked for; empty: not known."""
     submissions: int = 0
     began: int = 0
     """Number of the client's event in which it was first asked for."""
@@ -111,9 +113,9 @@ class Oracle:
     def _begins(self, intent: Intent, operation: str, session: str, life: int | None, now: float) -> None:
         if intent.target is not None and session != intent.target:
             raise Violation(f"{intent.name} was for {intent.target} and runs in {session}")
-        known = self.targets.get(intent.conversation)
+        known = intent.defaults
         if intent.target is None and known and session not in known:
-            raise Violation(f"{intent.name} runs in {session}; its default is one of {sorted(known)}")
+            raise Violation(f"{intent.name} runs in {session}; its default was one of {sorted(known)}")
         if intent.operations:
             if intent.key is not None and abs(now - intent.first_run_at) < DAY:
                 raise Violation(f"{intent.name} has a key and runs a second time")

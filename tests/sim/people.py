@@ -69,6 +69,7 @@ class Conversation:
         """To be asked again."""
         self._intents = 0
         self._newest: str | None = None
+        self._newest_init = 0
 
     # -- asking ----------------------------------------------------------------------------------
 
@@ -107,6 +108,9 @@ class Conversation:
         possible = self._world.oracle.targets.setdefault(self.name, set())
         if session is not None and possible:
             possible.add(session)
+            for ask in self.asks.values():  # one that has not chosen yet may find this
+                if ask.intent is not None and ask.intent.defaults:
+                    ask.intent.defaults.add(session)
         named = None if session is None else SessionId(session)
         return self._issue("init", OpenSession(caller=self.caller, session=named, wait=6.0), fate, 6.0)
 
@@ -169,9 +173,16 @@ class Conversation:
         ask = Ask(
             oracle.event(), kind, message, fate, world.broker.life, world.loop.now, patience, intent, retries
         )
+        if kind == "init":
+            self._newest_init = ask.number
         ask.told = before is not None and before.told
         if intent is not None:
             intent.submissions += 1
+            known = oracle.targets.get(self.name)
+            if not known:
+                intent.defaults.clear()
+            elif intent.submissions == 1 or intent.defaults:
+                intent.defaults |= known
             intent.began = intent.began or ask.number
         world.note(
             self.name, kind, ask.number, fate, "again" if before else "", intent.name if intent else ""
@@ -260,7 +271,7 @@ class Conversation:
             if strange and not keyed and ask.kind != "join":
                 raise Violation(f"{ask.number} named {ask.message.session}, got {view.target.session}")
             if ask.kind in ("call", "chat") and ask.message.session is None and not view.joined:
-                self._default(str(view.target.session))
+                self._default(ask, str(view.target.session))
             if view.status in OPEN:
                 self.known.append(view.operation)
                 del self.known[:-8]
@@ -279,11 +290,12 @@ class Conversation:
         session = str(view.session.id)
         if ask.message.session not in (None, session):
             raise Violation(f"init of {ask.message.session} opened {session}")
-        self._default(session)
+        self._default(ask, session)
 
-    def _default(self, session: str) -> None:
-        """It saw what its default is; nothing that is under way may change it."""
-        if not any(each.kind == "init" for each in self.asks.values()):
+    def _default(self, ask: Ask, session: str) -> None:
+        """It saw what its default is; nothing that was asked since, or is under way, may change it."""
+        others = any(each.kind == "init" for each in self.asks.values())
+        if not others and ask.number >= self._newest_init:
             self._world.oracle.targets[self.name] = {session}
 
 

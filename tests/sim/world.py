@@ -163,7 +163,10 @@ class World:
         life = self.broker.life if known is not None and known.message is not None else None
         if not self.remembers:
             life = None
-        self.oracle.ran(message, tag, session, life, self.wall() + self.jumped)
+        try:
+            self.oracle.ran(message, tag, session, life, self.wall() + self.jumped)
+        except Violation as violation:
+            self.raised.append(violation)  # a batch takes whatever a tool raises for the tool's own fault
 
     def cut_all(self) -> None:
         for wire in self.wires:
