@@ -3,6 +3,7 @@
 The session is real in everything else: journal, transcript, link over the unix socket."""
 
 import sys
+from collections.abc import Awaitable, Callable
 from importlib.metadata import version
 from pathlib import Path
 
@@ -34,7 +35,10 @@ def opened(state: Path, directory: Path) -> Opened:
     return open_session(directory, state, new=True, policy=Policy(rules=(), roots=()), tools=(*BUILTIN, NOOP))
 
 
-async def main(state: Path, directory: Path) -> None:
+async def main(
+    state: Path, directory: Path, beside: Callable[[Opened], Awaitable[None]] | None = None
+) -> None:
+    """`beside` runs along with it."""
     session = opened(state, directory)
     host = AgentHost()
     address = f"unix:{StateDirectory.visit(state).socket}"
@@ -47,6 +51,8 @@ async def main(state: Path, directory: Path) -> None:
         await host.add(session.session)
         tasks.start_soon(dial.run)
         print(session.session.info.id, flush=True)
+        if beside is not None:
+            tasks.start_soon(beside, session)
         await anyio.sleep_forever()
 
 

@@ -10,8 +10,8 @@ import tempfile
 from pathlib import Path
 
 from _bridges import calls, over_unix, until_online
+from _measure import interleaved, record, table
 from _wire_client import WireClient
-from measure import interleaved, record, table
 
 WIDTH = 32
 

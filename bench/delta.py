@@ -15,7 +15,7 @@ import time
 from functools import partial
 from random import Random
 
-from measure import record
+from _measure import record
 
 from chappie_bridge.codec.delta import Broken, Decoder
 

@@ -16,8 +16,8 @@ from functools import partial
 from pathlib import Path
 
 from _bridges import calls, floor, in_process, over_unix, until_online
+from _measure import interleaved, record, table
 from _wire_client import WireClient
-from measure import interleaved, record, table
 
 
 async def sequential(rounds: int, count: int) -> None:

@@ -18,7 +18,7 @@ import anyio
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from bench.measure import quantile, record
+from bench._measure import quantile, record
 from chappie_bridge.demo.chatgpt import ChatGPT
 from tests.hosts.rig import Served
 

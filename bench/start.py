@@ -15,28 +15,14 @@ from pathlib import Path
 from statistics import median as middle
 
 from _bridges import CLI, LOOPBACK
-from measure import record
+from _measure import record
+from _processes import MIB, resident, tree
 
 
 def seconds(*argv: str) -> float:
     began = time.perf_counter()
     subprocess.run(argv, check=True, stdout=subprocess.DEVNULL)
     return time.perf_counter() - began
-
-
-def tree(pid: int) -> list[int]:
-    """A process and all that it started."""
-    found = [pid]
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text(encoding="ascii").split():
-            found += tree(int(child))
-    return found
-
-
-def resident(pid: int) -> float:
-    """MiB."""
-    pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 def cpu(pids: list[int]) -> float:
@@ -65,7 +51,7 @@ def up(root: Path, number: int, idle: float) -> tuple[float, list[float], float]
             before = cpu(pids)
             time.sleep(idle)
             share = (cpu(pids) - before) / idle
-            memory = [resident(pid) for pid in pids]
+            memory = [resident(pid) / MIB for pid in pids]
         process.send_signal(signal.SIGINT)
         process.wait(10)
     return ready, memory, share

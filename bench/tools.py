@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from _bridges import Server, StdioPeer, calls, floor, up
+from _measure import Figures, interleaved, record, table
 from _wire_client import WireClient
-from measure import Figures, interleaved, record, table
 
 WIDE = 32
 FLOOD = "head -c 20000000 /dev/zero | tr '\\0' 'x' | fold -w 99"

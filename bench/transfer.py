@@ -24,8 +24,8 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 from _bridges import CLI, HERE, LOOPBACK, started
+from _measure import quantile, record
 from chappie_broker.state import StateDirectory
-from measure import quantile, record
 
 from chappie_bridge.cli.reach import SHELL, reached
 from chappie_bridge.wire.batch import OPEN

@@ -172,6 +172,39 @@ async def test_fifty_entries_of_the_same_millisecond_are_paged_each_once(tmp_pat
         assert backward == forward == [f"e{number}" for number in range(50)]
 
 
+async def test_a_hundred_thousand_entries_of_one_time_are_each_read_once_while_more_are_added(
+    tmp_path: Path,
+) -> None:
+    """B57: both ways, page by page, with an entry added between any two pages."""
+    count = 100_000
+    # Written as they lie on the disk: this is about reading.
+    first = entry("ID", "x").model_dump_json(exclude_none=True)
+    record = (
+        entry("ID", "x").model_copy(update={"parent": EntryId("BEFORE")}).model_dump_json(exclude_none=True)
+    )
+    with (tmp_path / "transcript.jsonl").open("w", encoding="utf-8") as file:
+        file.write(first.replace("ID", "e0") + "\n")
+        for number in range(1, count):
+            file.write(record.replace("ID", f"e{number}").replace("BEFORE", f"e{number - 1}") + "\n")
+    with opened(tmp_path) as transcript:
+        page = await transcript.page(span(limit=200))
+        backward = ids(page.entries)[::-1]
+        while page.has_more:
+            transcript.append(entry(f"e{count}"))
+            count += 1
+            page = await transcript.page(span(limit=200, before=backward[-1]))
+            backward += ids(page.entries)[::-1]
+        assert backward == [f"e{number}" for number in range(99_999, -1, -1)]
+        forward = ["e0"]
+        while len(forward) < count:
+            if count < 101_000:
+                transcript.append(entry(f"e{count}"))
+                count += 1
+            forward += ids((await transcript.page(span(limit=200, after=forward[-1]))).entries)
+        assert forward == [f"e{number}" for number in range(count)]
+        assert not (await transcript.page(span(after=forward[-1]))).entries
+
+
 async def test_an_entry_on_an_abandoned_branch_resolves_to_its_nearest_ancestor(tmp_path: Path) -> None:
     with opened(tmp_path) as transcript:
         transcript.append(*(entry(f"e{number}") for number in range(5)))
