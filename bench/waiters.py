@@ -67,6 +67,10 @@ async def until(rig: Rig, wanted: int) -> None:
             await anyio.sleep(0.002)
 
 
+async def online(rig: Rig) -> int:
+    return (await rig.broker.status(BrokerStatus())).sessions_online
+
+
 @asynccontextmanager
 async def rigged(root: Path) -> AsyncGenerator[Rig]:
     settings = load({"state": str(root / "state"), "http": "127.0.0.1:0", "listen": "127.0.0.1:0"}).settings
@@ -146,7 +150,7 @@ async def main(waits: int, rounds: int) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         async with rigged(Path(scratch)) as rig:
             with anyio.fail_after(60):
-                while (await rig.broker.status(BrokerStatus())).sessions_online < len(rig.sessions):
+                while await online(rig) < len(rig.sessions):  # noqa: ASYNC110 - nor a broker of who came
                     await anyio.sleep(0.01)
             await woken(rig, rig.sessions[-1], 1)
             await cycle(rig, SESSIONS, 3)
