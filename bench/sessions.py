@@ -139,10 +139,11 @@ class Bridge:
         with contextlib.closing(registry), registry:
             names = [f"c_{number:040x}" for number in range(bindings)]
             registry.executemany(
-                "insert into conversation values (?, 'owner', ?, ?)", ((name, now, now) for name in names)
+                "insert into conversation (id, principal, first_seen, last_seen) values (?, 'owner', ?, ?)",
+                ((name, now, now) for name in names),
             )
             registry.executemany(
-                "insert into binding values (?, ?, ?)",
+                "insert into binding (conversation, session, saved_at) values (?, ?, ?)",
                 ((name, f"s_{number % self.sessions}", now) for number, name in enumerate(names)),
             )
 
