@@ -650,11 +650,12 @@ class Broker:
             with self._parking(), anyio.move_on_at(deadline):
                 while operation.open and operation.needs in ((), needs):
                     await operation.wait()
-            if operation.open and not operation.told_open:
+            if operation.open and not operation.committed:
                 operation.told_open = True
                 operation.stored_as_queued = operation.status is Status.QUEUED and not operation.sending
                 with storing(Executed.UNKNOWN):
                     await self._store.save_operation(stored_row(operation))
+                operation.committed = True
         except BaseException:
             operation.waiters -= owns
             if owns and operation.waiters == 0:

@@ -416,6 +416,7 @@ class Dispatch:
             executed=Executed(row.executed),
             finished=row.finished_at,
             told_open=True,
+            committed=True,
         )
         self.ledger.add(operation)
         return operation

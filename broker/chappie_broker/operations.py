@@ -46,7 +46,9 @@ class Operation:
     entry: EntryId | None = None
     finished: float | None = None
     told_open: bool = False
-    """Its id was told as not finished, so the store knows it."""
+    """Its id is told as not finished, so the store hears of its end."""
+    committed: bool = False
+    """The store has it as open; before that nobody is told."""
     stored_as_queued: bool = False
     """The store has it as never sent; that must change before it is sent."""
     sending: bool = False
