@@ -52,6 +52,8 @@ class Ask:
     """How often the client will ask again when no answer comes."""
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     over: bool = False
+    beside: bool = False
+    """An `init` was under way when it was asked."""
     told: bool = False
     """The broker answered, whoever got it: it knows the request."""
 
@@ -173,6 +175,7 @@ class Conversation:
         ask = Ask(
             oracle.event(), kind, message, fate, world.broker.life, world.loop.now, patience, intent, retries
         )
+        ask.beside = kind != "init" and any(each.kind == "init" for each in self.asks.values())
         if kind == "init":
             self._newest_init = ask.number
         ask.told = before is not None and before.told
@@ -295,7 +298,7 @@ class Conversation:
     def _default(self, ask: Ask, session: str) -> None:
         """It saw what its default is; nothing that was asked since, or is under way, may change it."""
         others = any(each.kind == "init" for each in self.asks.values())
-        if not others and ask.number >= self._newest_init:
+        if not others and ask.number >= self._newest_init and not ask.beside:
             self._world.oracle.targets[self.name] = {session}
 
 
