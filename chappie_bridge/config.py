@@ -113,6 +113,7 @@ class Settings(BaseModel):
     queue_seconds: float = Field(600, gt=0)
     keep_results: float = Field(86400, ge=60)
     roots: tuple[str, ...] = ()
+    agent_roots: tuple[str, ...] = ()
     rules: tuple[Rule, ...] = ()
     download_max: int = Field(2 * 1024**3, ge=1024)
     download_seconds: float = Field(3600, gt=0)

@@ -17,8 +17,11 @@ from chappie_bridge.wire.messages import (
     Register,
     Registered,
     Request,
+    Residence,
     RunBatch,
     SessionEnded,
+    SessionStarted,
+    StartSession,
     Withdraw,
 )
 from chappie_bridge.wire.ports import Link
@@ -73,10 +76,22 @@ class Resident(Protocol):
         ...
 
 
+class Starter(Protocol):
+    """Opens sessions when a broker asks for one."""
+
+    @property
+    def residence(self) -> Residence: ...
+
+    async def start(self, directory: str) -> Resident:
+        """:raises BridgeError: it does not."""
+        ...
+
+
 class AgentHost:
     """Implements `wire.ports.Attendant` for one link that carries several sessions."""
 
-    def __init__(self) -> None:
+    def __init__(self, starter: Starter | None = None) -> None:
+        self._starter = starter
         self.refused: dict[SessionId, Failure] = {}
         """Sessions that the broker does not take, and why."""
         self._residents: dict[SessionId, Resident] = {}
@@ -92,13 +107,15 @@ class AgentHost:
             task_status.started()
             await anyio.sleep_forever()
 
+    @property
+    def sessions(self) -> tuple[SessionId, ...]:
+        """Those that it runs now."""
+        return tuple(self._residents)
+
     async def add(self, resident: Resident) -> None:
         """Run a session and register it, now or when a broker is there."""
-        identifier = resident.info.id
         await self._tasks.start(self._keep, resident)
-        self._residents[identifier] = resident
-        if self._link is not None:
-            self._register(self._link, resident)
+        self._enter(resident)
 
     def end(self, session: SessionId) -> None:
         """The session is over: what it runs is stopped and the broker is told."""
@@ -112,6 +129,8 @@ class AgentHost:
 
     def link_up(self, link: Link) -> None:
         self._link = link
+        if self._starter is not None:
+            _send(link, self._starter.residence)
         self.refused.clear()
         for resident in self._residents.values():
             self._register(link, resident)
@@ -132,6 +151,8 @@ class AgentHost:
     def received(self, link: Link, message: Message) -> None:
         if isinstance(message, Registered | Failed):
             self._answered(link, message)
+        elif isinstance(message, StartSession) and self._starter is not None:
+            self._tasks.start_soon(self._start, self._starter, link, message)
         elif isinstance(message, Withdraw):
             # It names no session: whoever has that request open drops it.
             for each in self._residents.values():
@@ -148,6 +169,24 @@ class AgentHost:
         log.debug("a chunk of stream %d came, which nobody here waits for any more", stream)
 
     # -- inside ----------------------------------------------------------------------------------
+
+    def _enter(self, resident: Resident) -> None:
+        self._residents[resident.info.id] = resident
+        if self._link is not None:
+            self._register(self._link, resident)
+
+    async def _start(self, starter: Starter, link: Link, message: StartSession) -> None:
+        try:
+            resident = await starter.start(message.directory)
+            await self._tasks.start(self._keep, resident)
+        except BridgeError as error:
+            _refuse(link, message, error)
+        except Exception:
+            _refuse(link, message, _fault("a session could not be started"))
+        else:
+            # Before it registers: the broker then knows for whom it is.
+            _send(link, SessionStarted(request=message.request, session=resident.info.id))
+            self._enter(resident)
 
     def _register(self, link: Link, resident: Resident) -> None:
         self._request += 1
@@ -191,9 +230,13 @@ def _hand(resident: Resident, link: Link, message: Message) -> None:
     except BridgeError as error:
         _refuse(link, message, error)
     except Exception:
-        mark = secrets.token_hex(4)
-        log.exception("a message %s failed (%s)", type(message).__name__, mark)
-        _refuse(link, message, Internal(f"The agent failed; its log holds the details under {mark}."))
+        _refuse(link, message, _fault(f"a message {type(message).__name__} failed"))
+
+
+def _fault(what: str) -> Internal:
+    mark = secrets.token_hex(4)
+    log.exception("%s (%s)", what, mark)
+    return Internal(f"The agent failed; its log holds the details under {mark}.")
 
 
 def _refuse(link: Link, message: Message, error: BridgeError) -> None:

@@ -90,6 +90,7 @@ class Directory:
         self._by_link: dict[Link, dict[SessionId, Session]] = {}
         self.moving: Callable[[SessionId], tuple[Moving, ...]] = lambda _: ()
         """What is transferred from or to a session now."""
+        self._promised: dict[SessionId, float] = {}
 
     # -- sessions --------------------------------------------------------------------------------
 
@@ -188,7 +189,7 @@ class Directory:
         for session in self.online:
             if session.info.parent is not None or self._taken(session, now):
                 continue
-            if not self.fits(session, agent, directory):
+            if self._promised.get(session.info.id, 0.0) > now or not self.fits(session, agent, directory):
                 continue
             if best is None or session.first_seen < best.first_seen:
                 best = session
@@ -209,6 +210,16 @@ class Directory:
     def _taken(self, session: Session, now: float) -> bool:
         alive = now - self._stale_after
         return any(self._heard.get(conversation, 0.0) >= alive for conversation in session.bound)
+
+    def promise(self, session: SessionId, until: float) -> None:
+        """It was started for somebody: nobody else is given it before `until` (wall clock)."""
+        now = self._now()
+        self._promised = {each: end for each, end in self._promised.items() if end > now}
+        self._promised[session] = until
+
+    def redeem(self, session: SessionId) -> None:
+        """Whom it was promised to has it, or wants it no more."""
+        self._promised.pop(session, None)
 
     def none_free(self) -> NoFreeSession | NoSession:
         """The error that says why `free` found nothing."""
@@ -244,6 +255,7 @@ class Directory:
             name=info.name,
             parent=info.parent,
             pid=info.pid,
+            running=None if session.running is None else session.running.id,
             transfers=self.moving(info.id),
         )
 

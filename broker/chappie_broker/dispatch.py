@@ -40,8 +40,10 @@ from chappie_bridge.wire.messages import (
     Request,
     RequestEnded,
     RequestOpened,
+    Residence,
     SessionChanged,
     SessionEnded,
+    SessionStarted,
     Settled,
 )
 from chappie_bridge.wire.ports import Link
@@ -55,6 +57,7 @@ from .feeds import Streams
 from .limits import Limits
 from .operations import Ledger, Operation, stored_row
 from .queue import FairQueue
+from .residents import Residents
 from .rpc import Correspondence
 from .store.port import Store
 from .store.rows import Delivery, DeliveryId
@@ -109,6 +112,7 @@ class Dispatch:
             ended=self._transferred,
             now=now,
         )
+        self.residents = Residents(self.directory, self.rpc, audit, limits, news=self.news, now=now)
         self._news = anyio.Event()
         self._handlers: dict[type[Message], Callable[[Link, Any], None]] = {
             Register: self._register,
@@ -122,6 +126,8 @@ class Dispatch:
             RequestEnded: self._request_ended,
             Written: self.transfers.written,
             SinkFailed: self.transfers.failed,
+            Residence: self._resident,
+            SessionStarted: self.residents.started,
         }
 
     def _make_queue(self) -> FairQueue[Operation]:
@@ -159,7 +165,9 @@ class Dispatch:
         for session in self.directory.of_link(link):
             self._end(session, "lease_expired")
         self.transfers.lost(link)
+        self.residents.gone(link)
         self.rpc.gone(link)
+        self._tell_news()
 
     def received(self, link: Link, message: Message) -> None:
         handle = self._handlers.get(type(message))
@@ -221,6 +229,10 @@ class Dispatch:
             except BridgeError as error:
                 log.info("%s is still under way, or its session left: %s", operation.id, error)
             return
+
+    def _resident(self, link: Link, message: Residence) -> None:
+        self.residents.came(link, message)
+        self._tell_news()
 
     def _changed(self, link: Link, message: SessionChanged) -> None:
         session = self._own(link, message.session.id)

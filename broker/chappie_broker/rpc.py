@@ -57,16 +57,17 @@ class Correspondence:
             raise Timeout(f"The agent answered with {waiter.reply!r:.80}.")
         return waiter.reply
 
-    def resolve(self, link: Link, reply: Request) -> None:
-        """A reply from `link`; late ones, and another agent's, are dropped."""
+    def resolve(self, link: Link, reply: Request) -> bool:
+        """A reply from `link`; late ones, and another agent's, are dropped: False."""
         waiter = self._waiting.get(reply.request)
         if waiter is None or waiter.link is not link:
-            return
+            return False
         if isinstance(reply, Failed):
             waiter.error = from_failure(reply.failure)
         else:
             waiter.reply = reply
         waiter.event.set()
+        return True
 
     def gone(self, link: Link) -> None:
         """Nobody answers any more on this link."""

@@ -8,7 +8,7 @@ from typing import Literal
 
 import anyio
 
-from chappie_bridge.wire.errors import Executed, NoConversation, NoSession, SessionOffline
+from chappie_bridge.wire.errors import Executed, Forbidden, NoConversation, NoSession, SessionOffline, Timeout
 from chappie_bridge.wire.ids import ConversationId, SessionId
 from chappie_bridge.wire.messages import Notice
 from chappie_bridge.wire.requests import OpenSession
@@ -30,7 +30,7 @@ class Choice:
     """A target, fixed from here on."""
 
     session: Session
-    selection: Literal["explicit", "existing", "automatic"]
+    selection: Literal["explicit", "existing", "automatic", "created"]
 
 
 class Targets:
@@ -45,6 +45,7 @@ class Targets:
         self._reserved: dict[ConversationId, object] = {}
         self._changing: Counter[ConversationId] = Counter()
         """Conversations whose `init` saves a default just now."""
+        self._creating: dict[ConversationId, anyio.Event] = {}
 
     def known(self, conversation: ConversationId | None, explicit: SessionId | None) -> Session:
         """For requests that never choose by themselves.
@@ -127,16 +128,59 @@ class Targets:
                 default = self._directory.get(bound)
                 if self._directory.fits(default, request.agent, request.directory):
                     return Choice(default, "existing")
+                if request.create and self._dispatch.residents.same(default, request.directory or ""):
+                    return Choice(default, "existing")
+            creating = None if conversation is None else self._creating.get(conversation)
+            if creating is not None:
+                with anyio.move_on_at(deadline):
+                    await creating.wait()
+                    continue
+                raise Timeout("The same conversation is still starting an agent.", executed=Executed.NO)
             session = self._directory.free(self._now(), request.agent, request.directory)
             if session is not None:
                 if conversation is not None:
                     self._reserve(conversation, session, ticket)
                 return Choice(session, "automatic")
             error = self._directory.none_free()
+            if request.create and request.directory is not None:
+                created = await self._created(conversation, request, request.directory, deadline, ticket)
+                if created is not None:
+                    return created
+                error = self._dispatch.residents.explained(error)
             if not isinstance(error, NoSession) or anyio.current_time() >= give_up:
                 raise error
             with anyio.move_on_at(give_up):
                 await self._dispatch.news()
+
+    async def _created(
+        self,
+        conversation: ConversationId | None,
+        request: OpenSession,
+        directory: str,
+        deadline: float,
+        ticket: object,
+    ) -> Choice | None:
+        """A session that was started for this; None: there is nobody to start one.
+
+        The same request again, while this lasts, waits and finds what this one bound.
+        """
+        if request.caller.source == "session":
+            raise Forbidden("A session cannot start agents; a conversation or a person can.")
+        who = conversation or request.caller.source
+        over = anyio.Event()
+        if conversation is not None:
+            self._creating[conversation] = over
+        try:
+            session = await self._dispatch.residents.start(directory, request.agent, who, deadline)
+            if session is None:
+                return None
+            if conversation is not None:
+                self._reserve(conversation, session, ticket)
+            self._directory.redeem(session.info.id)
+        finally:
+            self._creating.pop(conversation or ConversationId(""), None)
+            over.set()
+        return Choice(session, "created")
 
     def _reserve(self, conversation: ConversationId, session: Session, ticket: object) -> None:
         self._directory.hear(conversation, self._now())

@@ -5,41 +5,39 @@ from __future__ import annotations
 import json
 import logging
 import os
+import platform
 import socket
 import sys
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from .options import as_json, settings
 
 if TYPE_CHECKING:
     import anyio
-    from anyio.abc import TaskGroup, TaskStatus
+    from anyio.abc import TaskStatus
     from chappie_agents.callers import CallerRule
     from chappie_agents.hosts.builtin import Opened
     from chappie_agents.policy import Policy
+    from chappie_agents.residency import Residency
     from chappie_agents.terminal import Terminal
     from chappie_broker.state import StateDirectory
 
     from chappie_bridge.config import Loaded, Settings
-    from chappie_bridge.wire.messages import Message
-    from chappie_bridge.wire.ports import Link
+    from chappie_bridge.wire.ids import SessionId
 
     from .outward import Outward
+    from .resident import Resident
     from .serving import Serving
 
 log = logging.getLogger("chappie.agent")
 
 _PATIENCE = 3.0
 """Seconds until somebody who waits for the link is told that it is not there."""
-
-_LAST_WORDS = 1.5
-"""Seconds in which what was stopped may still tell its outcome."""
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -52,6 +50,11 @@ _LAST_WORDS = 1.5
 )
 @click.option("--name", metavar="NAME", help="What the session is called in lists.")
 @click.option("--new", is_flag=True, help="A new session instead of the newest one of this directory.")
+@click.option(
+    "--daemon",
+    is_flag=True,
+    help="No session at first: start one in any directory inside `agent_roots` when a chat asks for it.",
+)
 @click.option(
     "--token-file",
     metavar="FILE",
@@ -69,6 +72,7 @@ def agent(
     directory: Path,
     name: str | None,
     new: bool,
+    daemon: bool,
     token_file: Path | None,
     foreign: bool,
     command: tuple[str, ...],
@@ -97,15 +101,65 @@ def agent(
 
         run(serve, loaded.settings, state, directory, command, name, new, token, as_json)
         return
+    outward = Outward(loaded.settings.connect or state, token)
+    if daemon:
+        _daemon(loaded.settings, state, outward, token, as_json=as_json, fresh=new)
+        return
     terminal = Terminal()
     screen = terminal if terminal.attended and not as_json else None
-    outward = Outward(loaded.settings.connect or state, token)
+    residency = None if lifeline is None else _residency(loaded.settings, state, outward)
     opened = _open(loaded.settings, state, directory, screen, outward, name=name, new=new)
     try:
-        run(linked, loaded.settings, state, opened, screen, token, as_json, lifeline, outward)
+        run(linked, loaded.settings, state, opened, screen, token, as_json, lifeline, outward, residency)
     finally:
         opened.close()
+        if residency is not None:
+            residency.close()
         terminal.close()
+
+
+def _daemon(
+    settings: Settings,
+    state: StateDirectory,
+    outward: Outward,
+    token: str | None,
+    *,
+    as_json: bool,
+    fresh: bool,
+) -> None:
+    from .loop import run
+
+    given = click.get_current_context().get_parameter_source
+    if any(given(name) is ParameterSource.COMMANDLINE for name in ("directory", "name", "foreign")):
+        raise click.UsageError("--daemon starts sessions when it is asked: no directory, name or --mcp")
+    if not settings.agent_roots:
+        raise click.UsageError("--daemon needs `agent_roots`: the directories in which it may start agents")
+    residency = _residency(settings, state, outward, fresh=fresh)
+    if residency is None:
+        raise click.ClickException("another process of this state directory starts agents already")
+    try:
+        run(linked, settings, state, None, None, token, as_json, None, outward, residency)
+    finally:
+        residency.close()
+
+
+def _residency(
+    settings: Settings, state: StateDirectory, outward: Outward, *, fresh: bool = False
+) -> Residency | None:
+    """None: nothing is allowed, or another process sees to it."""
+    from chappie_agents.residency import Residency
+
+    if not settings.agent_roots:
+        return None
+
+    def open_one(directory: Path, session: SessionId | None) -> Opened:
+        return _open(settings, state, directory, None, outward, new=session is None, session=session)
+
+    try:
+        return Residency(settings.agent_roots, state.path / "resident", open_one, fresh=fresh)
+    except BlockingIOError:
+        log.warning("another process of this state directory starts agents in `agent_roots`")
+        return None
 
 
 def _open(
@@ -117,6 +171,7 @@ def _open(
     *,
     name: str | None = None,
     new: bool = False,
+    session: SessionId | None = None,
 ) -> Opened:
     from chappie_agents.hosts.builtin import open_session
     from chappie_agents.tools import BUILTIN
@@ -128,6 +183,7 @@ def _open(
         directory,
         state.path,
         new=new,
+        resumed=session,
         screen=screen,
         attended=screen is not None,
         name=name,
@@ -164,29 +220,33 @@ def callers(settings: Settings) -> tuple[CallerRule, ...]:
 async def linked(
     settings: Settings,
     state: StateDirectory,
-    opened: Opened,
+    opened: Opened | None,
     screen: Terminal | None,
     token: str | None,
     as_json: bool,
     lifeline: int | None,
     outward: Outward | None = None,
+    residency: Residency | None = None,
 ) -> None:
-    """The session on a link of its own, until a signal or until the parent at the lifeline is gone."""
+    """The session, and those that `residency` starts, on a link of their own, until a signal or until the
+    parent at the lifeline is gone."""
     import anyio
     from chappie_agents.dial import Dial
 
+    from chappie_bridge.codec.unicode import display
     from chappie_bridge.wire.ids import Mint
 
+    from .resident import Resident
     from .stopping import on_signal
 
-    resident = Resident(opened)
+    resident = Resident(opened, residency)
     address = settings.connect or f"unix:{state.socket}"
     dial = Dial(
         address,
         resident,
         role="agent",
         instance=Mint().instance(),
-        name=opened.session.info.device,
+        name=opened.session.info.device if opened else display(platform.node() or "device", 64),
         version=version("chappie-bridge"),
         token=token,
     )
@@ -200,11 +260,13 @@ async def linked(
                 if not resident.settled:
                     click.echo(f"no broker answers at {address} yet; still trying", err=True)
                     await resident.registered()
-                if lifeline is None:
+                if opened is None:
+                    _announce_daemon(settings, resident, address, as_json)
+                elif lifeline is None:
                     _announce(opened, address, as_json)
                 else:
                     await tasks.start(_tied, lifeline, opened.session.info.id, life)
-                if screen is not None:
+                if screen is not None and opened is not None:
                     tasks.start_soon(screen.run, opened.session)
                 if outward is not None:
                     tasks.start_soon(outward.run)
@@ -232,6 +294,18 @@ def _announce(opened: Opened, address: str, as_json: bool) -> None:
     sys.stdout.flush()
 
 
+def _announce_daemon(settings: Settings, resident: Resident, address: str, as_json: bool) -> None:
+    from . import output
+
+    if as_json:
+        sessions, roots = list(resident.sessions), list(settings.agent_roots)
+        output.document({"ready": True, "roots": roots, "sessions": sessions, "link": address})
+    else:
+        where, count = ", ".join(settings.agent_roots), len(resident.sessions)
+        click.echo(f"starts agents in {where}; {count} session{'s' if count != 1 else ''} resumed")
+    sys.stdout.flush()
+
+
 async def _tied(
     lifeline: int, session: str, life: anyio.CancelScope, *, task_status: TaskStatus[None]
 ) -> None:
@@ -249,77 +323,6 @@ async def _tied(
         except OSError:
             pass  # reset: gone as well
     life.cancel()
-
-
-class Resident:
-    """Implements `wire.ports.Attendant` for one session, and sees to its life."""
-
-    def __init__(self, opened: Opened) -> None:
-        import anyio
-        from chappie_agents.attendant import AgentHost
-
-        self._session = opened.session
-        self._host = AgentHost()
-        self._settled = anyio.Event()
-
-    @property
-    def settled(self) -> bool:
-        """Has a broker said whether it takes the session?"""
-        return self._settled.is_set()
-
-    async def registered(self) -> None:
-        """Wait until a broker took the session.  :raises BridgeError: it does not."""
-        from chappie_bridge.wire.errors import from_failure
-
-        await self._settled.wait()
-        refused = self._host.refused.get(self._session.info.id)
-        if refused is not None:
-            raise from_failure(refused)
-
-    @asynccontextmanager
-    async def living(self) -> AsyncGenerator[TaskGroup]:
-        """The session runs.  At the end its tools are stopped, and told so while the link still is there."""
-        import anyio
-
-        from .stopping import hurry
-
-        async with anyio.create_task_group() as tasks:
-            await tasks.start(self._host.run)
-            await self._host.add(self._session)
-            try:
-                yield tasks
-            finally:
-                hurry()
-                with anyio.move_on_after(_LAST_WORDS, shield=True):
-                    # A session has no event for the end of its batches.
-                    while self._session.stop("The agent was stopped."):  # noqa: ASYNC110
-                        await anyio.sleep(0.02)
-                self._host.end(self._session.info.id)
-                tasks.cancel_scope.cancel()
-
-    # -- wire.ports.Attendant --------------------------------------------------------------------
-
-    def link_up(self, link: Link) -> None:
-        self._host.link_up(link)
-
-    def link_back(self, link: Link) -> None:
-        self._host.link_back(link)
-
-    def link_down(self, link: Link) -> None:
-        self._host.link_down(link)
-
-    def link_gone(self, link: Link) -> None:
-        self._host.link_gone(link)
-
-    def received(self, link: Link, message: Message) -> None:
-        from chappie_bridge.wire.messages import Failed, Registered
-
-        self._host.received(link, message)
-        if isinstance(message, Registered | Failed):
-            self._settled.set()
-
-    def received_chunk(self, link: Link, stream: int, offset: int, data: bytes) -> None:
-        self._host.received_chunk(link, stream, offset, data)
 
 
 class Inside:
@@ -345,6 +348,7 @@ class Inside:
         from chappie_bridge.wire.ports import Peer
 
         from .outward import Outward
+        from .resident import Resident
         from .serving import LOCAL
 
         terminal = Terminal()
@@ -353,8 +357,9 @@ class Inside:
         opened = await anyio.to_thread.run_sync(
             _open, self._settings, self._state, self._directory, screen, outward
         )
+        residency = _residency(self._settings, self._state, outward)
         try:
-            resident = Resident(opened)
+            resident = Resident(opened, residency)
             near = Peer("agent", LOCAL, Mint().instance(), opened.session.info.device)
             far = Peer("broker", LOCAL, Mint().instance(), "")
             end, _ = connect(self._broker.attendant, near, resident, far)
@@ -371,4 +376,6 @@ class Inside:
                 end.close()
         finally:
             opened.close()
+            if residency is not None:
+                residency.close()
             terminal.close()

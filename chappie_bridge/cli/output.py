@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from pydantic import BaseModel
@@ -11,6 +11,9 @@ from pydantic import BaseModel
 from chappie_bridge.codec.unicode import display
 from chappie_bridge.wire.blocks import Content, Image, Spill, Text
 from chappie_bridge.wire.errors import BridgeError
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 _LINE = 1_000_000
 """Characters of one line shown on a terminal."""
@@ -24,9 +27,8 @@ def document(value: BaseModel | Mapping[str, Any] | Sequence[Any]) -> None:
         click.echo(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+def grid(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> "Table":
     """Aligned columns; cells are made safe for a terminal."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text as Cell
 
@@ -35,8 +37,15 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         shown.add_column(column, no_wrap=True)
     for row in rows:
         shown.add_row(*(Cell(display(cell, 200)) for cell in row))
+    return shown
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print `grid`."""
+    from rich.console import Console
+
     wide = None if sys.stdout.isatty() else 10_000  # a program that reads us gets whole cells
-    Console(width=wide, highlight=False).print(shown)
+    Console(width=wide, highlight=False).print(grid(columns, rows))
 
 
 def body(text: str) -> None:

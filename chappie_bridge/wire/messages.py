@@ -65,6 +65,31 @@ class SessionEnded(Message):
     session: SessionId
 
 
+class Residence(Message):
+    """This agent process starts sessions of `agent` in directories inside `roots`, which its owner allowed.
+    `home` is what `~/` means there."""
+
+    type: Literal["residence"] = "residence"
+    agent: str
+    roots: tuple[str, ...]
+    home: str
+
+
+class StartSession(Request):
+    """Open a new session in `directory`; `failed` when it is outside the roots or not there.  It is
+    never made."""
+
+    type: Literal["start_session"] = "start_session"
+    directory: str
+
+
+class SessionStarted(Request):
+    """Told before the session registers."""
+
+    type: Literal["session_started"] = "session_started"
+    session: SessionId
+
+
 class RunBatch(Message):
     """Run these calls as one native batch.  Idempotent by `operation`: a repeat never runs again."""
 

@@ -130,6 +130,7 @@ class SessionRow(Value):
     name: str | None = None
     parent: SessionId | None = None
     pid: int | None = None
+    running: OperationId | None = None
     transfers: tuple[Moving, ...] = ()
 
 

@@ -7,12 +7,13 @@ from pathlib import Path
 from time import time
 
 from chappie_broker.broker import Broker
+from chappie_broker.directory import within
 from chappie_broker.limits import Limits
 from chappie_broker.store.rows import Device
 from chappie_broker.store.sqlite import InlineSqliteStore
 
 from chappie_bridge.wire.blocks import Text
-from chappie_bridge.wire.errors import Executed
+from chappie_bridge.wire.errors import BridgeError, Denied, Executed, PathMissing
 from chappie_bridge.wire.ids import DeviceId, InstanceId, Mint, OperationId, SessionId
 from chappie_bridge.wire.messages import (
     Admit,
@@ -22,6 +23,7 @@ from chappie_bridge.wire.messages import (
     Describe,
     Description,
     Done,
+    Failed,
     Finished,
     History,
     InputOffered,
@@ -30,8 +32,11 @@ from chappie_bridge.wire.messages import (
     ReadHistory,
     Register,
     Registered,
+    Residence,
     RunBatch,
+    SessionStarted,
     Settled,
+    StartSession,
     Typed,
 )
 from chappie_bridge.wire.ports import Attendant, Peer
@@ -53,6 +58,10 @@ class ScriptedAgent:
         self.hold = False
         self.on_batch: Callable[[RunBatch], None] | None = None
         self.deaf = False
+        self.roots: tuple[str, ...] = ()
+        self.started: list[str] = []
+        self.half = False
+        """Does it say that it started a session, and never register it?"""
         self._number = 0
 
     @property
@@ -82,6 +91,8 @@ class ScriptedAgent:
             self.say(Description(request=message.request, session=message.session, tools=(NOOP,)))
         elif isinstance(message, (Typed, Admit)):
             self.say(Done(request=message.request))
+        elif isinstance(message, StartSession):
+            self.start(message)
         elif isinstance(message, ReadHistory) and not message.range.wait:
             self.say(History(request=message.request, session=message.session, cwd="/work"))
 
@@ -109,6 +120,27 @@ class ScriptedAgent:
             name=name,
         )
         self.say(Register(request=self._number, session=info, known=tuple(OperationId(k) for k in known)))
+
+    def reside(self, *roots: str) -> None:
+        """Tell that it starts sessions in `roots`; a directory named `missing` is not there."""
+        self.roots = roots
+        self.say(Residence(agent="builtin", roots=roots, home="/home/me"))
+
+    def start(self, message: StartSession) -> None:
+        directory = message.directory.replace("~", "/home/me")
+        error: BridgeError | None = None
+        if not any(within(directory, root) for root in self.roots):
+            error = Denied()
+        elif directory.endswith("/missing"):
+            error = PathMissing()
+        if error is not None:
+            self.say(Failed(request=message.request, failure=error.failure()))
+            return
+        session = f"started-{self._peer.device}-{len(self.started)}"
+        self.started.append(session)
+        self.say(SessionStarted(request=message.request, session=SessionId(session)))
+        if not self.half:
+            self.register(session, cwd=directory)
 
     def finish(
         self, batch: RunBatch, *, status: str = "done", text: str = "ok", upto: int | None = None

@@ -62,6 +62,7 @@ def open_session(
     state: Path,
     *,
     new: bool = False,
+    resumed: SessionId | None = None,
     screen: Screen | None = None,
     attended: bool = False,
     device: str | None = None,
@@ -74,7 +75,8 @@ def open_session(
     now: Callable[[], float] = time.time,
     mint: Mint | None = None,
 ) -> Opened:
-    """The newest session of `directory` that no other process holds, or a new one.  Blocks.
+    """The newest session of `directory` that no other process holds, or a new one; with `resumed` just that
+    one.  Blocks.
 
     Nothing of the environment's CHAPPIE_ variables reaches the session or its tools: a stale id there
     never names it.  `device` and `name` are shown to people; `configuration` is the user's own directory.
@@ -86,7 +88,7 @@ def open_session(
     configuration = configuration or platformdirs.user_config_path("chappie-bridge")
     above = state / "agents" / slug(directory)
     above.mkdir(mode=0o700, parents=True, exist_ok=True)
-    home, lock, resumed = _claim(above, new, mint)
+    home, lock, old = _claim(above, new, mint) if resumed is None else _held(above, resumed)
     try:
         spool = Spool(home / "spool")
         transcript = Transcript(home, spool)
@@ -128,7 +130,7 @@ def open_session(
         )
     if outbox.interrupted:
         notices.append(f"{len(outbox.interrupted)} operations were interrupted when the agent last stopped.")
-    return Opened(session, home, resumed, tuple(notices), lock)
+    return Opened(session, home, old, tuple(notices), lock)
 
 
 def slug(directory: Path) -> str:
@@ -213,6 +215,16 @@ def _claim(above: Path, new: bool, mint: Mint) -> tuple[Path, int, bool]:
     if lock is None:
         raise BlockingIOError(f"{home} is held by another process already")
     return home, lock, False
+
+
+def _held(above: Path, session: SessionId) -> tuple[Path, int, bool]:
+    home = above / session
+    if home not in _homes(above):
+        raise FileNotFoundError(f"{home} is no session")
+    lock = _lock(home)
+    if lock is None:
+        raise BlockingIOError(f"{home} is held by another process")
+    return home, lock, True
 
 
 def _homes(above: Path) -> Iterator[Path]:
