@@ -178,7 +178,8 @@ class Targets:
                 self._reserve(conversation, session, ticket)
             self._directory.redeem(session.info.id)
         finally:
-            self._creating.pop(conversation or ConversationId(""), None)
+            if conversation is not None:
+                del self._creating[conversation]
             over.set()
         return Choice(session, "created")
 

@@ -48,7 +48,7 @@ async def test_a_chat_starts_an_agent_which_survives_a_kill_of_the_daemon(home: 
             async with up.client("auto", "one") as chat:
                 head, _ = await chat.tool("init", directory=project, create=True)
                 assert head["selection"] == "existing"
-                head, _ = await chat.tool("init", directory="/", create=True)
+                head, _ = await chat.tool("init", directory="/etc", create=True)
                 assert head["error"]["code"] == "denied"
             assert daemon.stop(signal.SIGTERM)[0] == 0
 
