@@ -34,7 +34,7 @@ def test_a_configuration_is_printed_and_nothing_is_written_without_being_asked(r
 def test_json_names_files_backups_and_how_to_start(room: Path) -> None:
     told = json.loads(_install(room, "pi", "--write", "--json"))
     assert told["start"] == "pi --model chappie/chappie"
-    assert len(told["files"]) == 3
+    assert len(told["files"]) == 4
     assert all(Path(path).read_text(encoding="utf-8") == text for path, text in told["files"].items())
     assert told["backups"] == []
 
