@@ -385,11 +385,22 @@ class World:
         for person in self.people:
             if (ask := person.again()) is not None:
                 await self._until(ask)
+        await self._all_told()
         await self._collect()
         await self._account()
         await asyncio.sleep(LIMITS.receipt_seconds + 4.0)
         self.check()
         self._empty()
+
+    async def _all_told(self) -> None:
+        """Every answer has ended, and the gate's silence about one was taken for a No."""
+        for _ in range(80):
+            broker = self.broker.broker
+            asking = any(person.asks for person in self.people)
+            if broker is not None and not asking and not broker.dispatch.mailroom._sending:
+                return
+            self._answer_all()
+            await asyncio.sleep(0.5)
 
     async def _collect(self) -> None:
         """Each conversation asks until nothing more comes; the first one runs something everywhere."""
@@ -450,7 +461,7 @@ class World:
         left = {
             "requests to agents": len(broker.dispatch.rpc),
             "parked requests": broker._parking.waiting,
-            "answers on their way": len(broker._mailroom._sending),
+            "answers on their way": len(broker.dispatch.mailroom._sending),
             "queued": sum(len(session.queue) for session in broker._directory.sessions.values()),
             "running": sum(session.running is not None for session in broker._directory.sessions.values()),
             "open": broker._ledger.open_count,
