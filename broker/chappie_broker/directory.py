@@ -1,6 +1,7 @@
 """Who is online and who is bound: memory, filled from the store.  Decides, never waits, never writes."""
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import PurePath, PureWindowsPath
 
@@ -50,7 +51,7 @@ class Session:
     """SHA-256 of its tools as they were last told."""
     requests: dict[str, ModelRequest] = field(default_factory=dict)
     seq: int = 0
-    _attention: anyio.Event | None = None
+    _readers: set[anyio.Event] = field(default_factory=set)
 
     @property
     def online(self) -> bool:
@@ -65,14 +66,18 @@ class Session:
 
     def call_attention(self) -> None:
         """Something other than an entry needs a reader: an approval, a model request."""
-        if self._attention is not None:
-            self._attention.set()
-            self._attention = None
+        for event in self._readers:
+            event.set()
 
-    async def attention(self) -> None:
-        if self._attention is None:
-            self._attention = anyio.Event()
-        await self._attention.wait()
+    @contextmanager
+    def attention(self) -> Iterator[anyio.Event]:
+        """Set when it is called."""
+        event = anyio.Event()
+        self._readers.add(event)
+        try:
+            yield event
+        finally:
+            self._readers.remove(event)
 
 
 class Directory:

@@ -2,13 +2,10 @@
 offered."""
 
 import base64
-from collections.abc import Callable
 from typing import Protocol
 
-import anyio
-
 from chappie_bridge.wire.blocks import Content, Image, Spill
-from chappie_bridge.wire.errors import BridgeError, PathMissing
+from chappie_bridge.wire.errors import PathMissing, Timeout
 from chappie_bridge.wire.ids import ConversationId, SessionId
 from chappie_bridge.wire.messages import History, Pull, Pulled, ReadHistory
 from chappie_bridge.wire.ports import Link
@@ -20,7 +17,7 @@ from .directory import Session
 from .feeds import Streams
 from .limits import Limits
 from .operations import Operation
-from .rpc import Correspondence
+from .rpc import SILENT, Correspondence
 
 
 class Renew(Protocol):
@@ -47,23 +44,10 @@ class Reading:
         seconds = self._limits.ask_seconds + request.range.wait
         if not request.range.wait:
             return await self._rpc.ask(link, message, History, seconds)
-        page: History | None = None
-        failure: BridgeError | None = None
-
-        async def read(link: Link, done: Callable[[], None]) -> None:
-            nonlocal page, failure
-            try:
-                page = await self._rpc.ask(link, message, History, seconds)
-            except BridgeError as error:
-                failure = error
-            done()
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(read, link, tasks.cancel_scope.cancel)
-            await session.attention()
-            tasks.cancel_scope.cancel()
-        if failure is not None:
-            raise failure
+        with session.attention() as over:
+            page = await self._rpc.ask_unless(link, message, History, seconds, over)
+            if page is None and not over.is_set():
+                raise Timeout(SILENT)
         return page or History(session=session.info.id, cwd=session.info.cwd)
 
     async def fetch(self, request: FetchBytes, link: Link) -> Bytes:

@@ -9,15 +9,16 @@ from chappie_bridge.wire.errors import BridgeError, SessionOffline, Timeout, fro
 from chappie_bridge.wire.messages import Failed, Request, Withdraw
 from chappie_bridge.wire.ports import Link
 
+SILENT = "The agent did not answer in time."
+
 Reply = TypeVar("Reply", bound=Request)
 
 
 class _Waiter:
     __slots__ = ("error", "event", "link", "reply")
 
-    def __init__(self, link: Link) -> None:
-        self.link = link
-        self.event = anyio.Event()
+    def __init__(self, link: Link, event: anyio.Event) -> None:
+        self.link, self.event = link, event
         self.reply: Request | None = None
         self.error: BridgeError | None = None
 
@@ -39,20 +40,29 @@ class Correspondence:
         :raises SessionOffline: the agent went away for good meanwhile.
         :raises BridgeError: what the agent answered instead.
         """
+        found = await self.ask_unless(link, request, reply, seconds, anyio.Event())
+        if found is None:
+            raise Timeout(SILENT)
+        return found
+
+    async def ask_unless(
+        self, link: Link, request: Request, reply: type[Reply], seconds: float, over: anyio.Event
+    ) -> Reply | None:
+        """As `ask`, but None when no reply comes within `seconds` or before the caller sets `over`."""
         number = next(self._numbers)
-        waiter = self._waiting[number] = _Waiter(link)
+        waiter = self._waiting[number] = _Waiter(link, over)
         try:
             link.send(request.model_copy(update={"request": number}))
             with anyio.move_on_after(seconds):
                 await waiter.event.wait()
         finally:
             del self._waiting[number]
-            if not waiter.event.is_set() and link.up:
+            if waiter.reply is None and waiter.error is None and link.up:
                 link.send(Withdraw(request=number))
         if waiter.error is not None:
             raise waiter.error
         if waiter.reply is None:
-            raise Timeout("The agent did not answer in time.")
+            return None
         if not isinstance(waiter.reply, reply):
             raise Timeout(f"The agent answered with {waiter.reply!r:.80}.")
         return waiter.reply
