@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import math
 import resource
 import signal
 import sqlite3
@@ -175,14 +176,16 @@ class Bridge:
         while not (back := await self.one_online()):  # noqa: ASYNC110 - nor here
             await asyncio.sleep(0.02)
         await self.client.call("call", calls(back, ("noop", {})))
-        first, half = time.perf_counter() - began, 0.0
+        first, half = time.perf_counter() - began, math.inf
         while (took := time.perf_counter() - began) < PATIENCE:
             online = await self.online()
-            if not half and online >= self.sessions / 2:
+            if half == math.inf and online >= self.sessions / 2:
                 half = took
             if online >= self.sessions * 0.99:
                 break
             await asyncio.sleep(0.1)
+        else:
+            took = math.inf
         return first, half, took
 
     async def one_online(self) -> str | None:
