@@ -11,6 +11,9 @@ from asyncio import base_events, events
 from collections.abc import Callable, Coroutine
 from functools import cache
 from typing import Any, TypeVar
+from unittest import mock
+
+import anyio._backends._asyncio as _backend
 
 _T = TypeVar("_T")
 
@@ -71,6 +74,21 @@ class _Task(asyncio.Task[Any]):
         return self._number
 
 
+class Scope(_backend.CancelScope):
+    """Hashed by its number, like tasks: cancelling visits sets of them."""
+
+    __slots__ = ("_number",)
+    _numbers = 0
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        Scope._numbers += 1
+        self._number = Scope._numbers
+        super().__init__(*args, **more)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
 def _task(loop: asyncio.AbstractEventLoop, coroutine: Any, **more: Any) -> _Task:
     return _Task(coroutine, loop=loop, **more)
 
@@ -87,7 +105,7 @@ class Loop(base_events.BaseEventLoop):
         self._clock_resolution = 1e-9
         self.set_task_factory(_task)
         self.set_exception_handler(self._fault)
-        _Task._numbers = 0
+        _Task._numbers = Scope._numbers = 0
 
     def time(self) -> float:
         return self.now
@@ -161,7 +179,8 @@ def simulate(main: Callable[[Loop], Coroutine[Any, Any, _T]]) -> _T:
     warned.__enter__()
     warnings.simplefilter("ignore")  # what a dead process had only just begun was never awaited
     try:
-        return loop.run_until_complete(main(loop))
+        with mock.patch.object(_backend, "CancelScope", Scope):
+            return loop.run_until_complete(main(loop))
     finally:
         asyncio.set_event_loop(None)
         loop._ready.clear()  # type: ignore[attr-defined]

@@ -296,6 +296,7 @@ class AgentMachine:
 
     def _ran(self, given: Given, context: ToolContext) -> Content:
         work = agent_session._WORK.get()
+        self._world.begins(work.message, given.tag, context.session)
         self._world.ran(work.message, given.tag, context.session)
         return (Text(text=f"ran {given.tag}" + "." * given.size),)
 
@@ -312,5 +313,6 @@ class AgentMachine:
         raise ToolFailed(f"ran {given.tag} and failed")
 
     async def _guarded(self, given: Given, context: ToolContext) -> Content:
+        self._world.begins(agent_session._WORK.get().message, given.tag, context.session)
         await context.permit("guarded", str(context.cwd), what=given.tag)
         return self._ran(given, context)

@@ -15,7 +15,6 @@ import anyio
 from chappie_agents.outbox import Outbox
 from chappie_agents.session import AgentSession
 from chappie_broker.accompany import Company
-from chappie_broker.accompany import Company
 from chappie_broker.broker import Broker
 from chappie_broker.deliveries import Mailroom
 from chappie_broker.dispatch import Dispatch

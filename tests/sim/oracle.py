@@ -36,7 +36,8 @@ class Intent:
     """Number of the client's event in which it was first asked for."""
     ended: int = 0
     """Number of the client's event in which its (only) answer came; 0: none yet."""
-    first_run_at: float = 0.0
+    asked_at: float = 0.0
+    """By the clocks of the machines, their jumps included."""
     operations: dict[str, int | None] = field(default_factory=dict)
     """Those that ran, with the life of the broker that made each."""
 
@@ -86,6 +87,7 @@ class Oracle:
         """The registry was full: a broker that ends then may find an operation open that had ended."""
         self._lost: list[Response] = []
         self._seen: set[tuple[int, str, str]] = set()
+        self._begun: set[str] = set()
         self._events = 0
         self._newest: dict[tuple[str, str], int] = {}
 
@@ -110,6 +112,17 @@ class Oracle:
             self._begins(intent, operation, session, life, now)
         tags.add(tag)
 
+    def begins(self, operation: str, tag: str, session: str) -> None:
+        """The first tool of an operation is about to run; it may have to wait for the owner."""
+        intent = self.intents[tag.rpartition(".")[0]]
+        if operation in self._begun or intent.submissions != 1:
+            return
+        self._begun.add(operation)
+        line = intent.conversation, session
+        if intent.ended and intent.ended < self._newest.get(line, 0):
+            raise Violation(f"{intent.name} was overtaken by a later request of its conversation")
+        self._newest[line] = max(self._newest.get(line, 0), intent.began)
+
     def _begins(self, intent: Intent, operation: str, session: str, life: int | None, now: float) -> None:
         if intent.target is not None and session != intent.target:
             raise Violation(f"{intent.name} was for {intent.target} and runs in {session}")
@@ -117,18 +130,12 @@ class Oracle:
         if intent.target is None and known and session not in known:
             raise Violation(f"{intent.name} runs in {session}; its default was one of {sorted(known)}")
         if intent.operations:
-            if intent.key is not None and abs(now - intent.first_run_at) < DAY:
+            if intent.key is not None and now - intent.asked_at < DAY:
                 raise Violation(f"{intent.name} has a key and runs a second time")
             if intent.tunnel is not None and life is not None and life in intent.operations.values():
                 raise Violation(f"{intent.name} came twice through the tunnel and runs a second time")
             if len(intent.operations) >= intent.submissions:
                 raise Violation(f"{intent.name} runs more often than it was asked for")
-        else:
-            intent.first_run_at = now
-            line = intent.conversation, session
-            if intent.ended and intent.submissions == 1 and intent.ended < self._newest.get(line, 0):
-                raise Violation(f"{intent.name} was overtaken by a later request of its conversation")
-            self._newest[line] = max(self._newest.get(line, 0), intent.began)
         intent.operations[operation] = life
 
     # -- what clients see ------------------------------------------------------------------------

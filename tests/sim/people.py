@@ -187,6 +187,7 @@ class Conversation:
             elif intent.submissions == 1 or intent.defaults:
                 intent.defaults |= known
             intent.began = intent.began or ask.number
+            intent.asked_at = intent.asked_at or world.wall() + world.jumped
         world.note(
             self.name, kind, ask.number, fate, "again" if before else "", intent.name if intent else ""
         )

@@ -155,6 +155,13 @@ class World:
 
     # -- what the machines report ----------------------------------------------------------------
 
+    def begins(self, message: RunBatch, tag: str, session: str) -> None:
+        """A tool is about to run."""
+        try:
+            self.oracle.begins(str(message.operation), tag, session)
+        except Violation as violation:
+            self.raised.append(violation)
+
     def ran(self, message: RunBatch, tag: str, session: str) -> None:
         """A tool runs."""
         self.note(session, "runs", tag, str(message.operation)[:9])
