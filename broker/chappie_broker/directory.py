@@ -1,6 +1,6 @@
 """Who is online and who is bound: memory, filled from the store.  Decides, never waits, never writes."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import PurePath, PureWindowsPath
@@ -70,7 +70,7 @@ class Session:
             event.set()
 
     @contextmanager
-    def attention(self) -> Iterator[anyio.Event]:
+    def attention(self) -> Generator[anyio.Event]:
         """Set when it is called."""
         event = anyio.Event()
         self._readers.add(event)
