@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 
 from .shrink import chosen, described, shrink
-from .world import STEPS, Failure, plan_of, play
+from .world import STEPS, Failure, plan_of, play, template
 
 BLOCK = 50
 
@@ -48,6 +48,7 @@ def main() -> int:
         print("VIOLATION  " + failure.message if failure else "no promise was broken")
         return 1 if failure else 0
     started, failures = time.perf_counter(), list[Failure]()
+    template()
     with ProcessPoolExecutor(given.jobs) as pool:
         for done in as_completed([pool.submit(block, *each) for each in blocks(given.first, given.seeds)]):
             failures += done.result()

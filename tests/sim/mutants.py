@@ -31,7 +31,7 @@ from chappie_bridge.wire.errors import Lost
 from chappie_bridge.wire.link import Window
 
 from .__main__ import repeatable
-from .world import play
+from .world import play, template
 
 SEEDS = 10_000
 
@@ -274,6 +274,7 @@ def main() -> int:
     given = parser.parse_args()
     numbers = range(len(MUTANTS)) if given.only is None else [given.only]
     missed = 0
+    template()
     with ProcessPoolExecutor(given.jobs) as pool:
         for done in as_completed([pool.submit(hunt, number, given.seeds) for number in numbers]):
             name, seed, message = done.result()

@@ -1,6 +1,7 @@
 """One history: machines, people and faults on a virtual clock, all of it drawn from one seed."""
 
 import asyncio
+import atexit
 import logging
 import shutil
 import tempfile
@@ -98,9 +99,11 @@ def plan_of(seed: int) -> tuple[Step, ...]:
 
 
 @cache
-def _template() -> Path:
-    """An empty index: making one costs more than all else of a new directory."""
+def template() -> Path:
+    """An empty index: making one costs more than all else of a new directory.  It goes with the process
+    that asks first, so ask before forking."""
     directory = Path(tempfile.mkdtemp(prefix="chappie-sim-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
     Transcript(directory, Spool(directory / "spool")).close()
     return directory / "index.db"
 
@@ -115,7 +118,7 @@ class World:
         self.wires: list[Wire] = []
         self.broken: list[str] = []
         self.raised: list[BaseException] = []
-        self.index_template = _template()
+        self.index_template = template()
         self.jumped = 0.0
         self.remembers = self.random.random() < 0.6
         """The broker's memory is large enough for all of this history."""
