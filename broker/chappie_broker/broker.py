@@ -79,7 +79,7 @@ from .download import Bounds
 from .identity import Identity
 from .janitor import Janitor
 from .limits import LONGEST_WAIT, Limits
-from .operations import Operation, chat_fingerprint, fingerprint, stored_row, transfer_fingerprint
+from .operations import Kind, Operation, chat_fingerprint, fingerprint, stored_row, transfer_fingerprint
 from .parking import Parking
 from .peers import Peers, named
 from .questions import Questions
@@ -118,7 +118,6 @@ class Broker:
         bounds: Bounds,
     ) -> None:
         self._store, self._version, self._limits, self._now, self._mint = store, version, limits, now, mint
-        self._tasks = tasks
         self._identity = Identity(key)
         self._writer = Writer()
         self._audit = Audit(store, now=now, limit=limits.audit_queue)
@@ -213,8 +212,7 @@ class Broker:
 
     async def init(self, request: OpenSession) -> SessionOpened:
         deadline = anyio.current_time() + min(request.wait, LONGEST_WAIT)
-        conversation = self._hear(request.caller)
-        origin = self._peers.origin(request.caller)
+        conversation, origin = self._who(request.caller)
         left = self._directory.bound(conversation)
         sent = self._mailroom.sent(origin.id)  # later answers may still be on their way
         with self._parking():
@@ -243,8 +241,7 @@ class Broker:
 
     async def tools(self, request: ListTools) -> ToolList:
         deadline = anyio.current_time() + min(request.wait, LONGEST_WAIT)
-        conversation = self._hear(request.caller)
-        origin = self._peers.origin(request.caller)
+        conversation, origin = self._who(request.caller)
         with self._parking():
             session = self._targets.known(conversation, request.session)
             await self._targets.online(session, deadline)
@@ -263,8 +260,7 @@ class Broker:
         deadline = anyio.current_time() + min(request.wait, LONGEST_WAIT)
         if (request.calls is None) == (request.operation is None):
             raise BadArguments("Pass exactly one of `calls`, `base64` and `operation`.")
-        conversation = self._hear(request.caller)
-        origin = self._peers.origin(request.caller)
+        conversation, origin = self._who(request.caller)
         if request.operation is not None:
             self._company.arrives(origin, request.tunnel_request)
             return await self._join(request, request.operation, origin, deadline)
@@ -278,18 +274,8 @@ class Broker:
             async with self._targets.chosen(conversation, target, deadline, change=False) as choice:
                 session = choice.session
                 await self._peers.admit(origin, session, named(request), deadline, queues=True)
-                session.seq += 1
-                operation = Operation(
-                    id=self._mint.operation(),
-                    kind="batch",
-                    origin=origin,
-                    target=session.head,
-                    seq=session.seq,
-                    accepted=self._now(),
-                    fingerprint=print_,
-                    key=request.key,
-                    tunnel_request=request.tunnel_request,
-                )
+                operation = self._operation("batch", session, origin, print_, request.tunnel_request)
+                operation.key = request.key
                 operation.message = RunBatch(
                     operation=operation.id,
                     session=session.info.id,
@@ -300,23 +286,14 @@ class Broker:
                     ),
                 )
                 if request.key is None:
-                    first = self._same(print_, origin, request.tunnel_request)  # it came while we chose
-                    if first is None:
-                        await self._begin(session, operation)
+                    begun = await self._begin(session, operation)
                 else:
-                    stands = operation.id
-                    with anyio.CancelScope(shield=True):  # what is committed also begins
-                        stands = await self._accept_key(session, operation, request.key)
-                        if stands == operation.id:
-                            await self._begin(session, operation)
-                    if stands != operation.id:
-                        first = self._ledger.get(stands) or await self._recall(stands, origin, deadline)
-        return await self._answer(first or operation, origin, deadline, joined=first is not None)
+                    begun = await self._begin_keyed(session, operation, request.key, deadline)
+        return await self._answer(begun, origin, deadline, joined=begun is not operation)
 
     async def chat(self, request: Chat) -> OperationView:
         deadline = anyio.current_time() + min(request.wait, LONGEST_WAIT)
-        conversation = self._hear(request.caller)
-        origin = self._peers.origin(request.caller)
+        conversation, origin = self._who(request.caller)
         print_ = chat_fingerprint(request)
         first = self._same(print_, origin, request.tunnel_request)
         if first is not None:
@@ -330,17 +307,7 @@ class Broker:
                 await self._peers.admit(origin, session, "send a message", deadline, queues=queues)
                 if request.reply_to is not None and request.reply_to not in session.requests:
                     raise RequestClosed
-                session.seq += 1
-                operation = Operation(
-                    id=self._mint.operation(),
-                    kind="chat",
-                    origin=origin,
-                    target=session.head,
-                    seq=session.seq,
-                    accepted=self._now(),
-                    fingerprint=print_,
-                    tunnel_request=request.tunnel_request,
-                )
+                operation = self._operation("chat", session, origin, print_, request.tunnel_request)
                 operation.message = PostChat(
                     operation=operation.id,
                     session=session.info.id,
@@ -349,18 +316,13 @@ class Broker:
                     reply_to=request.reply_to,
                     final=request.final,
                 )
-                if request.reply_to is not None:
-                    self.dispatch.execute(session, origin)
-                    self.dispatch.reply(session, operation)
-                else:
-                    await self._begin(session, operation)
-        return await self._answer(operation, origin, deadline)
+                begun = await self._begin(session, operation)
+        return await self._answer(begun, origin, deadline, joined=begun is not operation)
 
     async def transfer(self, request: Transfer) -> OperationView:
         deadline = anyio.current_time() + min(request.wait, LONGEST_WAIT)
         check(request)
-        conversation = self._hear(request.caller)
-        origin = self._peers.origin(request.caller)
+        conversation, origin = self._who(request.caller)
         print_ = transfer_fingerprint(request)
         first = self._same(print_, origin, request.tunnel_request)
         if first is not None:
@@ -376,20 +338,10 @@ class Broker:
                 session = choice.session
                 own = origin.chain[-1:] == (session.info.id,)
                 await self._peers.admit(origin, session, "move files", deadline, queues=not own)
-                session.seq += 1
-                operation = Operation(
-                    id=self._mint.operation(),
-                    kind="transfer",
-                    origin=origin,
-                    target=session.head,
-                    seq=session.seq,
-                    accepted=self._now(),
-                    fingerprint=print_,
-                    tunnel_request=request.tunnel_request,
-                )
+                operation = self._operation("transfer", session, origin, print_, request.tunnel_request)
                 self.dispatch.transfers.prepare(operation, request)
-                await self._begin(session, operation)
-        return await self._answer(operation, origin, deadline)
+                begun = await self._begin(session, operation)
+        return await self._answer(begun, origin, deadline, joined=begun is not operation)
 
     async def push(self, request: Push) -> Pushed:
         return await self.dispatch.transfers.push(request, request.caller.principal)
@@ -404,8 +356,7 @@ class Broker:
         return await self._questions.answer(request, *self._who(request.caller))
 
     async def history(self, request: FetchHistory) -> HistoryView:
-        conversation = self._hear(request.caller)
-        origin = self._peers.origin(request.caller)
+        conversation, origin = self._who(request.caller)
         session = self._targets.known(conversation, request.session)
         with self._parking():
             deadline = anyio.current_time() + self._limits.offline_grace
@@ -495,21 +446,35 @@ class Broker:
 
     # -- operations ------------------------------------------------------------------------------
 
-    async def _begin(self, session: Session, operation: Operation) -> None:
-        """Accept it: from here on it has an outcome."""
+    def _operation(
+        self, kind: Kind, session: Session, origin: Origin, print_: str, tunnel_request: str | None
+    ) -> Operation:
+        return Operation(
+            id=self._mint.operation(),
+            kind=kind,
+            origin=origin,
+            target=session.head,
+            seq=0,
+            accepted=self._now(),
+            fingerprint=print_,
+            tunnel_request=tunnel_request,
+        )
+
+    async def _begin(self, session: Session, operation: Operation) -> Operation:
+        """Accept it: from here on it has an outcome.  Gives the equal operation instead that came while
+        this one's target was chosen, if one did."""
+        if operation.key is None:
+            first = self._same(operation.fingerprint, operation.origin, operation.tunnel_request)
+            if first is not None:
+                self.dispatch.transfers.forget(operation)
+                return first
         if operation.kind != "transfer":
             self.dispatch.execute(session, operation.origin)
         operation.waiters += 1  # its own answer, which takes over
+        operation.seq = session.seq + 1
         try:
-            if operation.origin.chain[-1:] == (session.info.id,):
-                self.dispatch.begin_beside(operation)
-            elif session.requests:
-                self._ledger.add(operation)
-                self.dispatch.refuse(operation)
-            else:
-                self.dispatch.enqueue(session, operation)
+            self.dispatch.begin(session, operation)
         except BridgeError:
-            session.seq -= 1
             self.dispatch.transfers.forget(operation)
             if operation.key is not None:
                 self._ledger.keys.pop((operation.origin.id, operation.key), None)
@@ -519,6 +484,19 @@ class Broker:
             raise
         finally:
             operation.waiters -= 1
+        session.seq += 1
+        return operation
+
+    async def _begin_keyed(
+        self, session: Session, operation: Operation, key: str, deadline: float
+    ) -> Operation:
+        """The same under a key; gives the operation that took it while we looked, if one did."""
+        stands = operation.id
+        with anyio.CancelScope(shield=True):  # what is committed also begins
+            stands = await self._accept_key(session, operation, key)
+            if stands == operation.id:
+                return await self._begin(session, operation)
+        return self._ledger.get(stands) or await self._recall(stands, operation.origin, deadline)
 
     async def _first(self, request: Submit, print_: str, origin: Origin, deadline: float) -> Operation | None:
         """The operation that this very request started before, if it did.
@@ -595,6 +573,8 @@ class Broker:
         """An operation that only its agent remembers."""
         with storing(Executed.NO):
             stored = await self._store.operation(identifier)
+        if stored is not None and stored.principal != origin.principal:
+            raise UnknownOperation
         session_id = (
             (SessionId(stored.session) if stored is not None else named)
             or self.dispatch.settled.get(identifier)
@@ -604,15 +584,15 @@ class Broker:
             raise UnknownOperation
         session = self._directory.get(session_id)
         if stored is not None and stored.kind == "transfer":
-            return await self._recall_transfer(stored, origin)
+            return await self._recall_transfer(stored)
         self.dispatch.recalling.add(identifier)
         try:
             message = Recall(session=session.info.id, operation=identifier)
             seconds = min(max(deadline - anyio.current_time(), 0.1), self._limits.ask_seconds)
             await self.dispatch.rpc.ask(self._link(session), message, Done, seconds)
         except UnknownOperation:
-            if stored is not None and stored.origin == origin.id and stored.status in _WITHOUT_RESULTS:
-                return self._as_stored(stored, origin)
+            if stored is not None and stored.status in _WITHOUT_RESULTS:
+                return self._as_stored(stored)
             raise
         finally:
             self.dispatch.recalling.discard(identifier)
@@ -621,16 +601,14 @@ class Broker:
             raise UnknownOperation
         return operation
 
-    async def _recall_transfer(self, stored: StoredOperation, origin: Origin) -> Operation:
-        """The registry has it, not an agent.  :raises UnknownOperation: it is another's."""
-        if stored.origin != origin.id:
-            raise UnknownOperation
+    async def _recall_transfer(self, stored: StoredOperation) -> Operation:
+        """The registry has it, not an agent."""
         operation = self.dispatch.remember(stored)
         await self.dispatch.transfers.recall(operation)
         self._ledger.finish(operation)
         return operation
 
-    def _as_stored(self, stored: StoredOperation, origin: Origin) -> Operation:
+    def _as_stored(self, stored: StoredOperation) -> Operation:
         """Its agent has never heard of it; the registry says all there is to say."""
         operation = self.dispatch.remember(stored)
         operation.error = _WITHOUT_RESULTS[operation.status]().failure()
@@ -642,9 +620,8 @@ class Broker:
     ) -> OperationView:
         """Wait for the outcome, a person's turn, or the deadline; then say how it stands."""
         needs = operation.needs if joined else ()
-        owns = (
-            origin.id == operation.origin.id
-        )  # who else waits gets the answer, but not the outcome's delivery
+        # Who else waits gets the answer, but the outcome's delivery is for who asked.
+        owns = origin.id == operation.origin.id
         operation.waiters += owns
         try:
             with self._parking(), anyio.move_on_at(deadline):

@@ -34,6 +34,7 @@ from chappie_bridge.wire.messages import (
     Finished,
     InputOffered,
     Message,
+    PostChat,
     Recall,
     Register,
     Registered,
@@ -47,7 +48,7 @@ from chappie_bridge.wire.messages import (
     Settled,
 )
 from chappie_bridge.wire.ports import Link
-from chappie_bridge.wire.values import AnswerItem, InputItem, Origin, SessionHead, ToolResult
+from chappie_bridge.wire.values import MAX_CALLS, AnswerItem, InputItem, Origin, SessionHead, ToolResult
 
 from .audit import Audit
 from .deliveries import Mailroom, Parcel, deferred, input_key, result_key
@@ -55,7 +56,7 @@ from .directory import Directory, Session
 from .download import Bounds
 from .feeds import Streams
 from .limits import Limits
-from .operations import Ledger, Operation, stored_row
+from .operations import Ledger, Operation, result_size, stored_row
 from .queue import FairQueue
 from .residents import Residents
 from .rpc import Correspondence
@@ -68,7 +69,9 @@ from .transfers import Transfers
 
 log = logging.getLogger("chappie.broker")
 
-MAX_ORPHANS = 1_000
+MAX_ORPHAN_BYTES = 64 * 1024 * 1024
+"""Of results that came before the operation they belong to was known."""
+
 MAX_SETTLED = 20_000
 
 
@@ -99,6 +102,7 @@ class Dispatch:
         self.recalling: set[OperationId] = set()
         self._store, self._audit, self._now, self._later, self._start = store, audit, now, later, start
         self._orphans: OrderedDict[OperationId, dict[int, ToolResult]] = OrderedDict()
+        self._orphan_bytes = 0
         self.streams = Streams(partial(next, itertools.count(1)))
         self.transfers = Transfers(
             self.directory,
@@ -291,17 +295,25 @@ class Dispatch:
 
     # -- operations ------------------------------------------------------------------------------
 
-    def enqueue(self, session: Session, operation: Operation) -> None:
-        """:raises Overloaded: the queue is full; nothing was kept."""
-        session.queue.push(operation.origin.id, operation)
-        self.ledger.add(operation)
-        self.pump(session)
+    def begin(self, session: Session, operation: Operation) -> None:
+        """In its turn; at once and past the queue what answers a model request, and a transfer that a
+        session asks for itself, which would wait there for what asks.
 
-    def begin_beside(self, operation: Operation) -> None:
-        """A transfer that a session asks for itself, at once: in the queue it would wait for what asks."""
-        self.ledger.add(operation)
-        self._audit.dispatched(operation)
-        self.transfers.begin(operation)
+        :raises BridgeError: the queue is full, or it could not be handed over; nothing was kept."""
+        message = operation.message
+        if isinstance(message, PostChat) and message.reply_to is not None:
+            self._reply(session, operation)
+        elif operation.origin.chain[-1:] == (session.info.id,):
+            self.ledger.add(operation)
+            self._audit.dispatched(operation)
+            self.transfers.begin(operation)
+        elif session.requests:
+            self.ledger.add(operation)
+            self.refuse(operation)
+        else:
+            session.queue.push(operation.origin.id, operation)
+            self.ledger.add(operation)
+            self.pump(session)
 
     def pump(self, session: Session) -> None:
         """Send the next operation if the session can take one."""
@@ -352,10 +364,7 @@ class Dispatch:
         operation.executed = Executed.UNKNOWN
         session.running = operation
 
-    def reply(self, session: Session, operation: Operation) -> None:
-        """An answer to a model request goes out at once, past the queue.
-
-        :raises BridgeError: it could not be handed over; nothing was kept."""
+    def _reply(self, session: Session, operation: Operation) -> None:
         if session.link is None:
             raise Lost
         session.link.send(operation.outgoing)
@@ -388,11 +397,11 @@ class Dispatch:
             self._finish(operation, "cancel", error=Cancelled("Cancelled before it ran."))
         elif operation.kind == "transfer":
             self.transfers.cancel(operation)
-        elif operation.open:
+        elif operation.open and operation.status is not Status.CANCELLING:
             operation.advance("cancel", self._now())
+            self._start(self._give_up, session, operation)  # also when the word does not get through
             if session.link is not None:
                 session.link.send(Cancel(operation=operation.id, session=session.info.id, reason=reason))
-            self._start(self._give_up, session, operation)
 
     async def _give_up(self, session: Session, operation: Operation) -> None:
         await anyio.sleep(self.limits.cancel_silence)
@@ -517,19 +526,33 @@ class Dispatch:
     def _call_result(self, link: Link, message: CallResult) -> None:
         self._own(link, message.session)
         operation = self.ledger.get(message.operation)
+        if not 0 <= message.index < MAX_CALLS:
+            raise BadArguments("A batch has no such call.")
         if operation is None:
-            results = self._orphans.setdefault(message.operation, {})
-            results[message.index] = message.result
-            while len(self._orphans) > MAX_ORPHANS:
-                self._orphans.popitem(last=False)
+            self._keep_orphan(message)
         elif operation.target.session == message.session:
             operation.results[message.index] = message.result
             operation.executed = Executed.YES
 
+    def _keep_orphan(self, message: CallResult) -> None:
+        """A result whose operation is not known before its end comes."""
+        results = self._orphans.setdefault(message.operation, {})
+        if message.index in results:
+            return  # once more after a restart of the agent
+        results[message.index] = message.result
+        self._orphan_bytes += result_size(message.result)
+        while self._orphan_bytes > MAX_ORPHAN_BYTES:
+            self._take_orphans(next(iter(self._orphans)))
+
+    def _take_orphans(self, operation: OperationId) -> dict[int, ToolResult]:
+        results = self._orphans.pop(operation, {})
+        self._orphan_bytes -= sum(result_size(result) for result in results.values())
+        return results
+
     def _finished(self, link: Link, message: Finished) -> None:
         session = self._own(link, message.session)
         if message.operation in self.settled and message.operation not in self.recalling:
-            self._orphans.pop(message.operation, None)
+            self._take_orphans(message.operation)
             link.send(Settled(session=session.info.id, operations=(message.operation,)))
             return
         operation = self.ledger.get(message.operation)
@@ -562,7 +585,7 @@ class Dispatch:
             seq=0,
             accepted=self._now(),
             status=Status.RUNNING,
-            results=self._orphans.pop(message.operation, {}),
+            results=self._take_orphans(message.operation),
         )
         self.ledger.add(operation)
         return operation

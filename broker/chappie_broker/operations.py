@@ -108,10 +108,11 @@ class Operation:
     @property
     def size(self) -> int:
         """Rough bytes kept for it."""
-        return 2_000 + sum(_size(result) for result in self.results.values())
+        return 2_000 + sum(result_size(result) for result in self.results.values())
 
 
-def _size(result: ToolResult) -> int:
+def result_size(result: ToolResult) -> int:
+    """Rough bytes kept for it."""
     total = 200
     for block in result.content:
         if block.type == "text":

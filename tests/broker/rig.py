@@ -13,7 +13,7 @@ from chappie_broker.store.rows import Device
 from chappie_broker.store.sqlite import InlineSqliteStore
 
 from chappie_bridge.wire.blocks import Text
-from chappie_bridge.wire.errors import BridgeError, Denied, Executed, PathMissing
+from chappie_bridge.wire.errors import BridgeError, Denied, Executed, Overloaded, PathMissing
 from chappie_bridge.wire.ids import DeviceId, InstanceId, Mint, OperationId, SessionId
 from chappie_bridge.wire.messages import (
     Admit,
@@ -58,6 +58,8 @@ class ScriptedAgent:
         self.hold = False
         self.on_batch: Callable[[RunBatch], None] | None = None
         self.deaf = False
+        self.full = False
+        """The link's buffer takes nothing more."""
         self.roots: tuple[str, ...] = ()
         self.started: list[str] = []
         self.half = False
@@ -71,6 +73,8 @@ class ScriptedAgent:
     # The broker's side of the link.
 
     def send(self, message: Message) -> None:
+        if self.full:
+            raise Overloaded
         self.got.append(message)
         asyncio.get_running_loop().call_soon(self._act, message)
 

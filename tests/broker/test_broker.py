@@ -4,6 +4,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from chappie_broker.dispatch import MAX_ORPHAN_BYTES
 
 from chappie_bridge.wire.batch import Status
 from chappie_bridge.wire.blocks import Text
@@ -20,7 +21,8 @@ from chappie_bridge.wire.errors import (
     UnknownOperation,
     UnknownSession,
 )
-from chappie_bridge.wire.messages import RequestEnded, RequestOpened, RunBatch
+from chappie_bridge.wire.ids import OperationId
+from chappie_bridge.wire.messages import CallResult, RequestEnded, RequestOpened, RunBatch
 from chappie_bridge.wire.requests import (
     Chat,
     FetchHistory,
@@ -32,7 +34,7 @@ from chappie_bridge.wire.requests import (
     TypeInput,
     Unbind,
 )
-from chappie_bridge.wire.values import Caller, HistoryRange, ModelRequest, Need, NewCall
+from chappie_bridge.wire.values import Caller, HistoryRange, ModelRequest, Need, NewCall, ToolResult
 from tests.broker.rig import ScriptedAgent, broker, chat, settle_down
 
 pytestmark = pytest.mark.anyio
@@ -960,3 +962,53 @@ async def test_an_operation_keeps_its_principal_through_a_restart(tmp_path: Path
         with pytest.raises(UnknownOperation):
             await board.call(Submit(caller=chat("b"), operation=view.operation))
         assert (await board.call(Submit(caller=phone, operation=view.operation))).status is Status.INTERRUPTED
+
+
+async def test_a_message_twice_at_one_moment_is_posted_once(tmp_path: Path) -> None:
+    """B48"""
+    async with broker(tmp_path) as board:
+        agent = ScriptedAgent(board.dispatch)
+        agent.register("s")
+        views: list[OperationView] = []
+
+        async def say() -> None:
+            views.append(await board.chat(Chat(caller=chat("a"), text="x", tunnel_request="t")))
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(3):
+                tasks.start_soon(say)
+        assert len({view.operation for view in views}) == 1
+        assert [message.type for message in agent.got].count("post_chat") == 1
+
+
+async def test_a_cancel_that_the_link_does_not_take_still_ends(tmp_path: Path) -> None:
+    """B27"""
+    async with broker(tmp_path, cancel_silence=0.01) as board:
+        agent = ScriptedAgent(board.dispatch)
+        agent.hold = True
+        agent.register("s")
+        view = await board.call(submit(chat("a"), wait=0.01))
+        agent.full = True
+        with pytest.raises(Overloaded):
+            await board.call(Submit(caller=chat("a"), operation=view.operation, cancel=True))
+        agent.full = False
+        ended = await board.call(Submit(caller=chat("a"), operation=view.operation))
+        assert (ended.status, ended.executed) == (Status.INTERRUPTED, Executed.UNKNOWN)
+
+
+async def test_results_of_operations_that_never_end_have_a_bound(tmp_path: Path) -> None:
+    """S22"""
+    async with broker(tmp_path) as board:
+        agent = ScriptedAgent(board.dispatch)
+        agent.hold = True
+        agent.register("s")
+        await board.call(submit(chat("a"), wait=0.01))
+        batch = agent.batches()[0]
+        text = Text(text="x" * 500_000)
+        for number in range(300):
+            result = ToolResult(
+                call=batch.calls[0].id, name="noop", is_error=False, duration_ms=1, content=(text,)
+            )
+            operation = OperationId(f"op_{number}")
+            agent.say(CallResult(operation=operation, session=batch.session, index=0, result=result))
+        assert len(board.dispatch._orphans) <= MAX_ORPHAN_BYTES // 500_000
