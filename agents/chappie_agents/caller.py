@@ -1,4 +1,4 @@
-"""The broker as a Switchboard over a link of role `caller`: asks, waits, puts replies together."""
+"""The broker as a Switchboard and an Office over a link of role `caller`: asks, waits, joins replies."""
 
 import asyncio
 import itertools
@@ -20,6 +20,7 @@ from chappie_bridge.wire.errors import (
 )
 from chappie_bridge.wire.ids import ReceiptId
 from chappie_bridge.wire.messages import Done, Failed, Message, Request, Withdraw
+from chappie_bridge.wire.owner import CodeMade, MakeCode, RedeemCode
 from chappie_bridge.wire.ports import Link
 from chappie_bridge.wire.requests import (
     Ask,
@@ -83,7 +84,7 @@ class _Question:
 
 
 class RemoteSwitchboard:
-    """Implements `ports.Switchboard`, and `ports.Attendant` for the one link it asks over.
+    """Implements `ports.Switchboard`, `ports.Office`, and `ports.Attendant` for the one link it asks over.
 
     Give it to a `Dial` of role `caller` as attendant.  A request made before the link is up, or while
     it is down, waits for it within its own patience.  Each method raises what the broker's own would,
@@ -148,6 +149,14 @@ class RemoteSwitchboard:
         if self._link is not None:  # else the broker has forgotten the offer, and makes it again
             with suppress(Overloaded):
                 self._link.send(Receipt(receipt=receipt, sent=sent))
+
+    # --- Office ---
+
+    async def make_code(self, request: MakeCode) -> CodeMade:
+        return await self._ask(request, CodeMade)
+
+    async def redeem_code(self, request: RedeemCode) -> Done:
+        return await self._ask(request, Done)
 
     # --- Attendant ---
 

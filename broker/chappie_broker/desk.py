@@ -1,4 +1,4 @@
-"""Serves callers that are at the other end of a link from a Switchboard in this process."""
+"""Serves callers that are at the other end of a link from a Switchboard and an Office in this process."""
 
 import logging
 import secrets
@@ -19,7 +19,8 @@ from chappie_bridge.wire.errors import (
 )
 from chappie_bridge.wire.ids import DeviceId
 from chappie_bridge.wire.messages import Failed, Message, Request, Withdraw
-from chappie_bridge.wire.ports import Link, Switchboard
+from chappie_bridge.wire.owner import MakeCode, OwnerRequest, RedeemCode
+from chappie_bridge.wire.ports import Link, Office, Switchboard
 from chappie_bridge.wire.requests import (
     Ask,
     AssertAsked,
@@ -50,7 +51,7 @@ _log = logging.getLogger(__name__)
 MAX_REQUESTS = 1000
 """Requests of one link that are served at once."""
 
-OWNERS = (TypeInput, Unbind, BrokerStatus)
+OWNERS = (TypeInput, Unbind, BrokerStatus, OwnerRequest)
 """What only the owner of the broker may ask, who is on its machine."""
 
 
@@ -61,7 +62,7 @@ class CallerDesk:
     its sessions only, and its principal is the device, whatever it says.
     """
 
-    def __init__(self, switchboard: Switchboard, *, local_device: DeviceId) -> None:
+    def __init__(self, switchboard: Switchboard, office: Office, *, local_device: DeviceId) -> None:
         self._switchboard = switchboard
         self._local_device = local_device
         self._tasks: anyio.abc.TaskGroup | None = None
@@ -82,6 +83,8 @@ class CallerDesk:
             TypeInput: switchboard.say,
             Unbind: switchboard.unbind,
             BrokerStatus: switchboard.status,
+            MakeCode: office.make_code,
+            RedeemCode: office.redeem_code,
         }
 
     @asynccontextmanager

@@ -16,6 +16,7 @@ from chappie_broker.desk import CallerDesk
 from chappie_broker.download import Bounds
 from chappie_broker.hub import Hub
 from chappie_broker.limits import Limits
+from chappie_broker.office import OwnersOffice
 from chappie_broker.state import StateDirectory
 from chappie_broker.store.rows import Device
 from chappie_broker.store.sqlite import SqliteStore
@@ -64,6 +65,7 @@ class Serving:
     """What runs.  `link` is None where no port listens; `attendant` is for links in process."""
 
     broker: Broker
+    office: OwnersOffice
     hub: Hub
     attendant: Attendant
     link: str | None
@@ -96,7 +98,8 @@ async def serving(
                 bounds=bounds(settings),
             )
         )
-        desk = CallerDesk(broker, local_device=LOCAL)
+        office = OwnersOffice(now=time.time, clock=time.monotonic)
+        desk = CallerDesk(broker, office, local_device=LOCAL)
         await stack.enter_async_context(desk.open())
         attendant = ByRole(broker.dispatch, desk)
         hub = Hub(
@@ -112,7 +115,7 @@ async def serving(
         if ports:
             host, port = Address.parse(settings.listen)
             link = f"ws://{Address(host, await stack.enter_async_context(hub.serve_tcp(host, port)))}"
-        yield Serving(broker, hub, attendant, link)
+        yield Serving(broker, office, hub, attendant, link)
 
 
 def bounds(settings: Settings) -> Bounds:

@@ -4,6 +4,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from .ids import DeviceId, InstanceId, ReceiptId
 from .messages import Done, Message
+from .owner import CodeMade, MakeCode, RedeemCode
 from .requests import (
     Ask,
     AssertAsked,
@@ -58,6 +59,13 @@ class Switchboard(Protocol):
     def told(self, receipt: ReceiptId, *, sent: bool) -> None:
         """The gate's word on the response that carried `receipt`.  Repeats are ignored."""
         ...
+
+
+class Office(Protocol):
+    """What the owner alone may ask; whoever calls it answers for that.  Every method raises BridgeError."""
+
+    async def make_code(self, request: MakeCode) -> CodeMade: ...
+    async def redeem_code(self, request: RedeemCode) -> Done: ...
 
 
 class Peer(NamedTuple):

@@ -53,6 +53,7 @@ from .messages import (
     Typed,
     Withdraw,
 )
+from .owner import CodeMade, MakeCode, RedeemCode
 from .requests import (
     Ask,
     AssertAsked,
@@ -164,5 +165,8 @@ MESSAGES: dict[str, Row] = {
     "unbound": Row(Unbound, "reply", None, None, 1),
     "receipt": Row(Receipt, "caller", None, None, 1),
     "broker_status": Row(BrokerStatus, "caller", "status_report", None, 1),
+    "make_code": Row(MakeCode, "caller", "code_made", None, 1),
+    "code_made": Row(CodeMade, "reply", None, None, 1),
+    "redeem_code": Row(RedeemCode, "caller", "done", None, 1),
     "status_report": Row(StatusReport, "reply", None, None, 1),
 }

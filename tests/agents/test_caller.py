@@ -24,6 +24,7 @@ from chappie_bridge.wire.errors import (
 )
 from chappie_bridge.wire.ids import CallId, InstanceId, OperationId, ReceiptId, SessionId
 from chappie_bridge.wire.messages import Done, Failed, History, Message, Request, Withdraw
+from chappie_bridge.wire.owner import CodeMade, MakeCode, RedeemCode
 from chappie_bridge.wire.ports import Link, Peer
 from chappie_bridge.wire.requests import (
     BrokerStatus,
@@ -387,6 +388,8 @@ REPLIES: list[tuple[str, CallerRequest, Request]] = [
     ),
     ("say", TypeInput(session=SESSION, content=(Text(text="hi"),)), Done()),
     ("unbind", Unbind(session=SESSION), Unbound(count=3)),
+    ("make_code", MakeCode(purpose="pair"), CodeMade(code="A-B", expires="2026-01-01T00:00:00+00:00")),
+    ("redeem_code", RedeemCode(purpose="login", code="A-B", by="::1"), Done()),
     (
         "status",
         BrokerStatus(),
@@ -402,7 +405,7 @@ async def served(
     answer: Callable[[CallerRequest], Awaitable[Any]], faults: dict[str, Any] | None = None
 ) -> AsyncIterator[tuple[RemoteSwitchboard, ScriptedSwitchboard]]:
     switchboard, board = ScriptedSwitchboard(answer), RemoteSwitchboard()
-    desk = CallerDesk(switchboard, local_device=LOCAL)
+    desk = CallerDesk(switchboard, switchboard, local_device=LOCAL)
     with room() as directory:
         flaky = Flaky(directory / "f", directory / "s", **(faults or {}))
         async with (

@@ -15,6 +15,7 @@ from chappie_bridge.wire.errors import Executed, KeyReused, Overloaded, TooLarge
 from chappie_bridge.wire.ids import CallId, DeviceId, InputId, InstanceId, OperationId, ReceiptId, SessionId
 from chappie_bridge.wire.link import encode
 from chappie_bridge.wire.messages import Done, Failed, Message, Request, Withdraw
+from chappie_bridge.wire.owner import MakeCode, RedeemCode
 from chappie_bridge.wire.ports import Peer
 from chappie_bridge.wire.requests import (
     BrokerStatus,
@@ -84,7 +85,7 @@ async def serving(
     answer: Callable[[CallerRequest], Awaitable[Any]], device: DeviceId = LOCAL
 ) -> AsyncIterator[tuple[CallerDesk, ListLink, ScriptedSwitchboard]]:
     switchboard = ScriptedSwitchboard(answer)
-    desk, link = CallerDesk(switchboard, local_device=LOCAL), ListLink(device)
+    desk, link = CallerDesk(switchboard, switchboard, local_device=LOCAL), ListLink(device)
     async with desk.open():
         desk.link_up(link)
         yield desk, link, switchboard
@@ -278,7 +279,9 @@ async def test_another_device_cannot_type_unbind_or_look_around() -> None:
         desk.received(link, TypeInput(request=1, caller=session, session=SESSION, content=()))
         desk.received(link, Unbind(request=2, caller=session, session=SESSION))
         desk.received(link, BrokerStatus(request=3, caller=session))
-        assert link.failures() == {1: "forbidden", 2: "forbidden", 3: "forbidden"}
+        desk.received(link, MakeCode(request=4, caller=session, purpose="login"))
+        desk.received(link, RedeemCode(request=5, caller=session, purpose="login", code="", by=""))
+        assert link.failures() == dict.fromkeys(range(1, 6), "forbidden")
         assert switchboard.asked == []
 
 

@@ -1,4 +1,4 @@
-"""A Switchboard whose answers a test gives."""
+"""A Switchboard and Office whose answers a test gives."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 from chappie_bridge.wire.errors import Unsupported
 from chappie_bridge.wire.ids import ReceiptId
 from chappie_bridge.wire.messages import Done
+from chappie_bridge.wire.owner import CodeMade, MakeCode, RedeemCode
 from chappie_bridge.wire.requests import (
     Ask,
     AssertAsked,
@@ -93,6 +94,12 @@ class ScriptedSwitchboard:
         return await self._answer(request)  # type: ignore[no-any-return]
 
     async def status(self, request: BrokerStatus) -> StatusReport:
+        return await self._answer(request)  # type: ignore[no-any-return]
+
+    async def make_code(self, request: MakeCode) -> CodeMade:
+        return await self._answer(request)  # type: ignore[no-any-return]
+
+    async def redeem_code(self, request: RedeemCode) -> Done:
         return await self._answer(request)  # type: ignore[no-any-return]
 
     def told(self, receipt: ReceiptId, *, sent: bool) -> None:
