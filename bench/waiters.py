@@ -58,12 +58,12 @@ def write(session: Opened) -> EntryId:
 
 
 def waiting(rig: Rig) -> int:
-    return sum(each.session._transcript.waiting for each in rig.sessions)
+    return rig.broker._parking.waiting
 
 
 async def until(rig: Rig, wanted: int) -> None:
     with anyio.fail_after(60):
-        while waiting(rig) != wanted:  # noqa: ASYNC110 - a transcript tells nobody who waits
+        while waiting(rig) != wanted:  # noqa: ASYNC110 - a broker tells nobody who waits
             await anyio.sleep(0.002)
 
 

@@ -362,7 +362,7 @@ class Broker:
             deadline = anyio.current_time() + self._limits.offline_grace
             await self._targets.online(session, deadline)
             await self._peers.admit(origin, session, "read its transcript", deadline + LONGEST_WAIT)
-            page = await self._reading.history(session, self._link(session), request, origin)
+            page = await self._reading.history(session, self._link(session), request)
         return HistoryView(
             target=session.head,
             pending=self._company.pending(session, origin),

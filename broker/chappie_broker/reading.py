@@ -5,7 +5,7 @@ import base64
 from typing import Protocol
 
 from chappie_bridge.wire.blocks import Content, Image, Spill
-from chappie_bridge.wire.errors import PathMissing, Timeout
+from chappie_bridge.wire.errors import PathMissing
 from chappie_bridge.wire.ids import ConversationId, SessionId
 from chappie_bridge.wire.messages import History, Pull, Pulled, ReadHistory
 from chappie_bridge.wire.ports import Link
@@ -15,9 +15,10 @@ from chappie_bridge.wire.values import Companion, Companions, DeferredItem, Entr
 from .capability import Capabilities
 from .directory import Session
 from .feeds import Streams
+from .following import Following
 from .limits import Limits
 from .operations import Operation
-from .rpc import SILENT, Correspondence
+from .rpc import Correspondence
 
 
 class Renew(Protocol):
@@ -37,17 +38,15 @@ class Reading:
     ) -> None:
         self._rpc, self._streams, self._capabilities = rpc, streams, capabilities
         self._renew, self._limits = renew, limits
+        self._following = Following(rpc, limits.ask_seconds)
 
-    async def history(self, session: Session, link: Link, request: FetchHistory, origin: Origin) -> History:
+    async def history(self, session: Session, link: Link, request: FetchHistory) -> History:
         """One page; a wait ends early, empty, when something else than an entry needs the reader."""
-        message = ReadHistory(session=session.info.id, range=request.range, reader=origin.label)
-        seconds = self._limits.ask_seconds + request.range.wait
-        if not request.range.wait:
-            return await self._rpc.ask(link, message, History, seconds)
-        with session.attention() as over:
-            page = await self._rpc.ask_unless(link, message, History, seconds, over)
-            if page is None and not over.is_set():
-                raise Timeout(SILENT)
+        span = request.range
+        if not span.wait:
+            message = ReadHistory(session=session.info.id, range=span)
+            return await self._rpc.ask(link, message, History, self._limits.ask_seconds)
+        page = await self._following.page(session, link, span)
         return page or History(session=session.info.id, cwd=session.info.cwd)
 
     async def fetch(self, request: FetchBytes, link: Link) -> Bytes:

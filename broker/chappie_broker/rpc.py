@@ -1,6 +1,8 @@
 """Requests of the broker to agents and their replies, matched by number.  No state of sessions here."""
 
 import itertools
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import anyio
@@ -14,7 +16,9 @@ SILENT = "The agent did not answer in time."
 Reply = TypeVar("Reply", bound=Request)
 
 
-class _Waiter:
+class Waiter:
+    """A request that was sent; `event` is set with its reply, or by whoever gave it."""
+
     __slots__ = ("error", "event", "link", "reply")
 
     def __init__(self, link: Link, event: anyio.Event) -> None:
@@ -22,13 +26,21 @@ class _Waiter:
         self.reply: Request | None = None
         self.error: BridgeError | None = None
 
+    def answer(self, reply: type[Reply]) -> Reply | None:
+        """None: there is none yet.  :raises BridgeError: what came instead."""
+        if self.error is not None:
+            raise self.error
+        if self.reply is not None and not isinstance(self.reply, reply):
+            raise Timeout(f"The agent answered with {self.reply!r:.80}.")
+        return self.reply
+
 
 class Correspondence:
     """Waiters are bounded by whoever asks; each has a deadline."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
-        self._waiting: dict[int, _Waiter] = {}
+        self._waiting: dict[int, Waiter] = {}
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -40,32 +52,26 @@ class Correspondence:
         :raises SessionOffline: the agent went away for good meanwhile.
         :raises BridgeError: what the agent answered instead.
         """
-        found = await self.ask_unless(link, request, reply, seconds, anyio.Event())
+        with self.asking(link, request, anyio.Event()) as waiter:
+            with anyio.move_on_after(seconds):
+                await waiter.event.wait()
+            found = waiter.answer(reply)
         if found is None:
             raise Timeout(SILENT)
         return found
 
-    async def ask_unless(
-        self, link: Link, request: Request, reply: type[Reply], seconds: float, over: anyio.Event
-    ) -> Reply | None:
-        """As `ask`, but None when no reply comes within `seconds` or before the caller sets `over`."""
+    @contextmanager
+    def asking(self, link: Link, request: Request, event: anyio.Event) -> Generator[Waiter]:
+        """The request is sent on entry; left without a reply, it is withdrawn at the other end."""
         number = next(self._numbers)
-        waiter = self._waiting[number] = _Waiter(link, over)
+        waiter = self._waiting[number] = Waiter(link, event)
         try:
             link.send(request.model_copy(update={"request": number}))
-            with anyio.move_on_after(seconds):
-                await waiter.event.wait()
+            yield waiter
         finally:
             del self._waiting[number]
             if waiter.reply is None and waiter.error is None and link.up:
                 link.send(Withdraw(request=number))
-        if waiter.error is not None:
-            raise waiter.error
-        if waiter.reply is None:
-            return None
-        if not isinstance(waiter.reply, reply):
-            raise Timeout(f"The agent answered with {waiter.reply!r:.80}.")
-        return waiter.reply
 
     def resolve(self, link: Link, reply: Request) -> bool:
         """A reply from `link`; late ones, and another agent's, are dropped: False."""

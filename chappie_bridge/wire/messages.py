@@ -245,7 +245,6 @@ class ReadHistory(Request):
     type: Literal["read_history"] = "read_history"
     session: SessionId
     range: HistoryRange
-    reader: str = ""
 
 
 class History(Request):
