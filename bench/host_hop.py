@@ -95,7 +95,7 @@ async def measure(room: Path) -> str:
         there, back = [], []
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(program.run)
-            while (await chat.call("init")).is_error:  # noqa: ASYNC110  # it tells nobody
+            while (await chat.call("init")).is_error:  # noqa: ASYNC110 - it tells nobody
                 await anyio.sleep(0.1)
             for number in range(WARM + CALLS):
                 began = time.perf_counter()

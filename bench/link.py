@@ -152,7 +152,7 @@ def main() -> None:
         run(SERVERS[what](path), loop)
         return
     try:
-        import uvloop  # noqa: F401
+        import uvloop  # noqa: F401 - is it there?
     except ImportError:
         loops = ["asyncio"]
     else:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from _bridges import CLI
@@ -56,7 +57,7 @@ async def main(rounds: int) -> None:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
         environment = {**kept, "HOME": scratch}
 
-        def case(argv: tuple[str, ...], **more: str):  # type: ignore[no-untyped-def]
+        def case(argv: tuple[str, ...], **more: str) -> Callable[[], Awaitable[list[float]]]:
             async def run() -> list[float]:
                 return [listed(argv, {**environment, **more})]
 

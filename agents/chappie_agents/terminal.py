@@ -124,9 +124,8 @@ class Printer:
             data = data[os.write(descriptor, data) :]
 
     def _coloured(self) -> Callable[[Line], str]:
-        # Imported here: an agent without a terminal does not pay for it.
-        from rich.console import Console  # noqa: PLC0415
-        from rich.text import Text as Rich  # noqa: PLC0415
+        from rich.console import Console  # noqa: PLC0415 - an agent without a terminal does not pay for it
+        from rich.text import Text as Rich  # noqa: PLC0415 - nor for this
 
         console = Console(file=self._out, highlight=False, soft_wrap=True)
 

@@ -137,7 +137,7 @@ class Transcript:
         leaf = self.leaf
         for entry in entries:
             if entry.parent is None and leaf is not None:
-                entry = entry.model_copy(update={"parent": leaf})  # noqa: PLW2901
+                entry = entry.model_copy(update={"parent": leaf})  # noqa: PLW2901 - the same entry, placed
             elif entry.parent != leaf or entry.id in self._tail:
                 raise BadArguments(f"`{entry.id}` is there already, or does not follow the newest entry.")
             leaf = entry.id
@@ -260,7 +260,7 @@ class Transcript:
         not there any more."""
         line = os.pread(self._descriptor, place.length, place.offset)
         try:
-            return Entry.__pydantic_validator__.validate_json(line)  # type: ignore[no-any-return]
+            return Entry.__pydantic_validator__.validate_json(line)  # type: ignore[no-any-return] # pydantic says Any
         except ValueError:
             raise UnknownEntry(f"There is no record at byte {place.offset} of the transcript.") from None
 

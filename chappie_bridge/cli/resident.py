@@ -61,8 +61,7 @@ class Resident:
             finally:
                 hurry()
                 with anyio.move_on_after(_LAST_WORDS, shield=True):
-                    # A session has no event for the end of its batches.
-                    while self._stop():  # noqa: ASYNC110
+                    while self._stop():  # noqa: ASYNC110 - a session does not tell when its batches ended
                         await anyio.sleep(0.02)
                 for identifier in self._host.sessions:
                     self._host.end(identifier)

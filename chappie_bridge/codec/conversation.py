@@ -144,7 +144,7 @@ class ConversationBody(Body):
 HIDDEN = "is_visually_hidden_from_conversation"
 
 
-def tool_return(call: str, tool: str, result: Json, *, id: str, at: float, hidden: bool) -> Json:  # noqa: A002
+def tool_return(call: str, tool: str, result: Json, *, id: str, at: float, hidden: bool) -> Json:  # noqa: A002 - as in the JSON
     """The record of a call that was carried out, as a message.  `call` is the id of the calling message,
     `at` seconds since the epoch; `hidden` as the app's own builder sets it."""
     body = ToolResultBody(call_id=call, result=result, tool=tool)
@@ -163,7 +163,7 @@ def tool_return(call: str, tool: str, result: Json, *, id: str, at: float, hidde
     }
 
 
-def user_message(text: str, *, id: str, at: float) -> Json:  # noqa: A002
+def user_message(text: str, *, id: str, at: float) -> Json:  # noqa: A002 - as in the JSON
     """What a person says.  `at` in seconds since the epoch."""
     return {
         "author": {"metadata": {}, "name": None, "role": "user"},

@@ -95,7 +95,7 @@ async def _output(command: tuple[str, ...], stdin: str) -> bytes:
     with anyio.fail_after(COMMAND_SECONDS):
         async with await anyio.open_process(list(command), stdin=PIPE, stdout=PIPE, stderr=None) as process:
             assert process.stdin is not None  # noqa: S101 - asked for
-            assert process.stdout is not None  # noqa: S101
+            assert process.stdout is not None  # noqa: S101 - this, too
             with suppress(anyio.BrokenResourceError, ConnectionError):  # it need not read the challenge
                 await process.stdin.send(stdin.encode())
             with suppress(anyio.BrokenResourceError, ConnectionError):

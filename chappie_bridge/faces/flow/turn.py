@@ -148,7 +148,7 @@ class Conversation:
         *,
         now: Callable[[], float],
         new_id: Callable[[], str],
-        id: str | None = None,  # noqa: A002
+        id: str | None = None,  # noqa: A002 - as in the JSON
         parent: str | None = None,
     ) -> None:
         self.manner = manner

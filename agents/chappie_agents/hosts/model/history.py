@@ -97,6 +97,7 @@ class Recorded(Plain):
     async def _follow_lines(self, session: ProgramSession, mirror: Mirror) -> None:
         kind = KINDS.get(self._program)
         read = kind.read if kind is not None else qwen.read
+        # A program tells nobody when it begins its file.
         while (path := await to_thread.run_sync(self._find, session)) is None:  # noqa: ASYNC110
             await anyio.sleep(FIND_EVERY)
         log.info("session %s is recorded in %s", session.info.id, path)
