@@ -8,7 +8,13 @@ from pathlib import PurePath, PureWindowsPath
 import anyio
 from pydantic import JsonValue
 
-from chappie_bridge.wire.errors import NoFreeSession, NoSession, SessionConflict, UnknownSession
+from chappie_bridge.wire.errors import (
+    NoFreeSession,
+    NoSession,
+    OpenElsewhere,
+    SessionConflict,
+    UnknownSession,
+)
 from chappie_bridge.wire.ids import ConversationId, DeviceId, InputId, OperationId, SessionId
 from chappie_bridge.wire.ports import Link
 from chappie_bridge.wire.requests import ListSessions
@@ -112,7 +118,7 @@ class Directory:
         elif session.owner != owner:
             raise SessionConflict
         elif session.link is not None and session.link is not link and session.link.up:
-            raise SessionConflict("This session is already open in another process of this device.")
+            raise OpenElsewhere
         self._attach(session, link)
         session.info, session.last_seen = info, now
         return session

@@ -1,6 +1,5 @@
 """Which session a request means (SPEC §1 "Which session") and how a conversation takes part in it (§2)."""
 
-from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -43,7 +42,7 @@ class Targets:
         self._limits = dispatch.limits
         self._windows: dict[tuple[ConversationId, SessionId], float] = {}
         self._reserved: dict[ConversationId, object] = {}
-        self._changing: Counter[ConversationId] = Counter()
+        self._saving: dict[ConversationId, anyio.Lock] = {}
         """Conversations whose `init` saves a default just now."""
         self._creating: dict[ConversationId, anyio.Event] = {}
 
@@ -81,17 +80,16 @@ class Targets:
         saves = conversation if change or before is None else None
         try:
             await self._grace(session, deadline)
-            if saves is not None and not change and self._has_none(saves, ticket):
-                await self._save(saves, request.caller.principal, session)
+            if saves is not None and not change:
+                while saves in self._saving:
+                    async with self._turn(saves):
+                        pass  # an `init` that saves one comes first, if that works
+                if self._has_none(saves, ticket):
+                    await self._save(saves, request.caller.principal, session)
             yield choice
             if saves is not None and change:
-                self._changing[saves] += 1
-                try:
+                async with self._turn(saves):
                     await self._save(saves, request.caller.principal, session)
-                finally:
-                    self._changing[saves] -= 1
-                    if not self._changing[saves]:
-                        del self._changing[saves]
         except BaseException:
             if conversation is not None and self._reserved.get(conversation) is ticket:
                 del self._reserved[conversation]
@@ -102,10 +100,19 @@ class Targets:
             raise
 
     def _has_none(self, conversation: ConversationId, ticket: object) -> bool:
-        """Still no default, and no `init` that is saving one?"""
-        if conversation in self._changing:
-            return False
+        """Still no default that another request has saved?"""
         return self._directory.bound(conversation) is None or self._reserved.get(conversation) is ticket
+
+    @asynccontextmanager
+    async def _turn(self, conversation: ConversationId) -> AsyncGenerator[None]:
+        """One `init` after the other saves its default; whoever else asks for a turn waits for that only."""
+        lock = self._saving.setdefault(conversation, anyio.Lock())
+        try:
+            async with lock:
+                yield
+        finally:
+            if not lock.locked():
+                self._saving.pop(conversation, None)
 
     async def _save(self, conversation: ConversationId, principal: str, session: Session) -> None:
         now = self._now()

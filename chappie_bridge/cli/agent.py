@@ -258,7 +258,8 @@ async def linked(
                 with anyio.move_on_after(_PATIENCE):
                     await resident.registered()
                 if not resident.settled:
-                    click.echo(f"no broker answers at {address} yet; still trying", err=True)
+                    waits = resident.waits or f"no broker answers at {address} yet"
+                    click.echo(f"{waits}; still trying", err=True)
                     await resident.registered()
                 if opened is None:
                     _announce_daemon(settings, resident, address, as_json)

@@ -36,6 +36,12 @@ class Resident:
         return self._settled.is_set()
 
     @property
+    def waits(self) -> str | None:
+        """Why a broker that is there does not take the session yet."""
+        refused = None if self._session is None else self._host.refused.get(self._session.info.id)
+        return None if refused is None else refused.message
+
+    @property
     def sessions(self) -> tuple[SessionId, ...]:
         return self._host.sessions
 
@@ -93,7 +99,9 @@ class Resident:
         if self._session is None:
             return
         own = self._session.info.id
-        if own in self._host.refused or (isinstance(message, Registered) and message.session == own):
+        refused = self._host.refused.get(own)
+        for_good = refused is not None and not refused.retryable
+        if for_good or (isinstance(message, Registered) and message.session == own):
             self._settled.set()
 
     def received_chunk(self, link: Link, stream: int, offset: int, data: bytes) -> None:

@@ -115,6 +115,13 @@ class SessionConflict(BridgeError):
     code = "session_conflict"
 
 
+class OpenElsewhere(SessionConflict):
+    """This session is open in another process of this device. If that one is dead, its connection is closed
+    within half a minute."""
+
+    retryable = True
+
+
 class NotListening(BridgeError):
     """The agent program is not waiting for ChatGPT. Select the model `chappie` there."""
 

@@ -28,7 +28,7 @@ SESSION = Table(
         (Presence.ONLINE, "registered"): Presence.ONLINE,  # the agent restarted before we noticed
         (Presence.ONLINE, "link_back"): Presence.ONLINE,  # the new socket came before the old one closed
         (Presence.ONLINE, "link_lost"): Presence.ADRIFT,
-        (Presence.ONLINE, "lease_expired"): Presence.ONLINE,  # it came back while the timer fired
+        (Presence.ONLINE, "lease_expired"): Presence.ENDED,  # its link was closed for good, unannounced
         (Presence.ONLINE, "ended"): Presence.ENDED,
         (Presence.ADRIFT, "link_back"): Presence.ONLINE,
         (Presence.ADRIFT, "registered"): Presence.ONLINE,

@@ -3,11 +3,13 @@
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 from anyio.abc import TaskStatus
+from chappie_agents import attendant
 from chappie_agents.attendant import AgentHost
 
-from chappie_bridge.wire.errors import Executed, Failure, SessionConflict, Unsupported
+from chappie_bridge.wire.errors import Executed, Failure, OpenElsewhere, SessionConflict, Unsupported
 from chappie_bridge.wire.ids import OperationId, SessionId
 from chappie_bridge.wire.messages import (
     Done,
@@ -104,6 +106,27 @@ async def test_a_refused_session_says_so_and_the_others_go_on(tmp_path: Path) ->
             "Not registered: This session id belongs to another device. Start the agent with `--new`."
         ]
         assert other.heard == ["run", "attached"]
+
+
+async def test_a_session_that_a_dead_process_holds_is_registered_again_until_it_is_free(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """B36: nobody has to start the agent a second time when its predecessor's connection was half-open."""
+    monkeypatch.setattr(attendant, "AGAIN", 0.0)
+    host, link, session = AgentHost(), FakeLink(), Plain("s")
+    async with anyio.create_task_group() as group:
+        await group.start(host.run)
+        await host.add(session)
+        host.link_up(link)
+        for turn in range(1, 4):
+            refused = link.all(Register)[-1]
+            host.received(link, Failed(request=refused.request, failure=OpenElsewhere().failure()))
+            with anyio.fail_after(5):
+                while len(link.all(Register)) == turn:
+                    await anyio.lowlevel.checkpoint()
+        host.received(link, Registered(request=link.all(Register)[-1].request, session=session.info.id))
+        group.cancel_scope.cancel()
+    assert session.heard == ["run", *["session_conflict"] * 3, "attached", "stopped"]
 
 
 async def test_messages_reach_their_own_session_and_withdrawals_all() -> None:

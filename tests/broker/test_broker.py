@@ -247,6 +247,19 @@ async def test_a_session_of_another_process_is_replaced_only_when_that_one_is_go
         assert (await board.call(submit(chat("a"), session="s"))).status is Status.DONE
 
 
+async def test_a_session_whose_link_ended_without_a_word_about_it_is_offline(tmp_path: Path) -> None:
+    """B36: its agent said goodbye to the link, not for the session; calls do not queue for nobody."""
+    async with broker(tmp_path, offline_grace=0.01) as board:
+        agent = ScriptedAgent(board.dispatch)
+        agent.register("s")
+        await settle_down()
+        agent.up = False
+        board.dispatch.link_gone(agent)
+        assert (await board.sessions(ListSessions())).sessions[0].status == "offline"
+        with pytest.raises(SessionOffline):
+            await board.call(submit(chat("a"), session="s"))
+
+
 # -- the life of an operation ---------------------------------------------------------------------
 
 
@@ -352,6 +365,31 @@ async def test_cancel_of_running_work_reaches_the_agent_and_keeps_finished_calls
             ended = await board.call(Submit(caller=chat("a"), operation=view.operation, cancel=True))
         assert ended.status is Status.CANCELLED
         assert [result.name for result in ended.results] == ["one"]
+
+
+async def test_a_cancel_goes_to_its_own_device_under_its_own_name_while_others_run(tmp_path: Path) -> None:
+    """B50: it waits behind nothing, not even the calls of its own session, and touches no other work."""
+    async with broker(tmp_path, devices=("laptop", "tower")) as board:
+        here = ScriptedAgent(board.dispatch)
+        there = ScriptedAgent(board.dispatch, device="tower", instance="i2")
+        here.hold = there.hold = True
+        here.register("s1")
+        there.register("s2")
+        await settle_down()
+        first = await board.call(submit(chat("a"), "slow", session="s1", wait=0.01))
+        behind = await board.call(submit(chat("b"), "next", session="s1", wait=0.01))
+        other = await board.call(submit(chat("a"), "slow", session="s2", wait=0.01))
+        asked = Submit(caller=chat("a"), operation=first.operation, cancel=True, wait=0.01)
+        assert (await board.call(asked)).status is Status.CANCELLING
+        assert [(cancel.operation, cancel.session) for cancel in here.cancels()] == [(first.operation, "s1")]
+        assert there.cancels() == []
+        here.finish(here.batches()[0], status="cancelled", upto=0)
+        there.finish(there.batches()[0])
+        await settle_down()
+        here.finish(here.batches()[1])
+        for view, caller in ((behind, "b"), (other, "a")):
+            ended = await board.call(Submit(caller=chat(caller), operation=view.operation))
+            assert ended.status is Status.DONE
 
 
 async def test_a_cancel_frees_the_queue_even_if_the_device_is_silent(tmp_path: Path) -> None:

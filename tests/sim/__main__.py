@@ -1,16 +1,20 @@
 """`python -m tests.sim --seeds N`: many histories over all cores; a failing one is made short and printed."""
 
 import argparse
+import multiprocessing
 import os
 import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
 
 from .shrink import chosen, described, shrink
 from .world import STEPS, Failure, plan_of, play, template
 
 BLOCK = 50
+BLOCKS_OF_A_WORKER = 4
+"""Killed tasks stay in memory, for their `finally` must not run: half a MiB a history."""
+PATIENCE = 600.0
+"""Seconds without the end of any block after which a worker is dead."""
 
 
 def repeatable(module: str) -> None:
@@ -20,15 +24,30 @@ def repeatable(module: str) -> None:
         os.execv(sys.executable, [sys.executable, "-m", module, *sys.argv[1:]])  # noqa: S606 - no shell
 
 
-def block(first: int, count: int) -> list[Failure]:
+def block(seeds: range) -> list[Failure]:
     """The failures among some seeds."""
-    failures = (play(seed)[0] for seed in range(first, first + count))
+    failures = (play(seed)[0] for seed in seeds)
     return [failure for failure in failures if failure is not None]
 
 
-def blocks(first: int, count: int) -> Iterator[tuple[int, int]]:
-    for start in range(first, first + count, BLOCK):
-        yield start, min(BLOCK, first + count - start)
+def blocks(seeds: range) -> Iterator[range]:
+    for start in range(0, len(seeds), BLOCK):
+        yield seeds[start : start + BLOCK]
+
+
+def search(seeds: range, jobs: int) -> tuple[list[Failure], int]:
+    """The failures among many seeds, over some processes, and how many were looked at: it ends early when
+    there are many failures.  Its memory does not grow with their number.
+
+    :raises multiprocessing.TimeoutError: a worker is dead."""
+    failures, looked_at = list[Failure](), 0
+    play(0)  # what is made once is made before the processes part
+    with multiprocessing.get_context("fork").Pool(jobs, maxtasksperchild=BLOCKS_OF_A_WORKER) as pool:
+        done = pool.imap_unordered(block, blocks(seeds))
+        while looked_at < len(seeds) and len(failures) <= 10:
+            failures += done.next(PATIENCE)
+            looked_at = min(looked_at + BLOCK, len(seeds))
+    return failures, looked_at
 
 
 def main() -> int:
@@ -47,21 +66,16 @@ def main() -> int:
         print("\n".join(trace))
         print("VIOLATION  " + failure.message if failure else "no promise was broken")
         return 1 if failure else 0
-    started, failures = time.perf_counter(), list[Failure]()
     template()
-    with ProcessPoolExecutor(given.jobs) as pool:
-        for done in as_completed([pool.submit(block, *each) for each in blocks(given.first, given.seeds)]):
-            failures += done.result()
-            if len(failures) > 10:
-                pool.shutdown(cancel_futures=True)
-                break
+    started = time.perf_counter()
+    failures, seeds = search(range(given.first, given.first + given.seeds), given.jobs)
     took = time.perf_counter() - started
     if failures:
         print(described(*shrink(min(failures, key=lambda each: each.seed))))
         print("failing seeds: " + " ".join(str(each.seed) for each in failures[:20]))
-    rate = given.seeds * STEPS / took
-    what = f"{given.seeds} seeds from {given.first}, {STEPS} steps each"
-    print(f"{what}: {len(failures)} violations, {took:.0f} s, {rate:.0f} steps/s")
+    what = f"{seeds} seeds from {given.first}, {STEPS} steps each"
+    rate = f"{seeds / took:.1f} seeds/s, {seeds * STEPS / took:.0f} steps/s"
+    print(f"{what}: {len(failures)} violations, {took:.0f} s, {rate}")
     return 1 if failures else 0
 
 

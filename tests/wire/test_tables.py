@@ -124,6 +124,8 @@ def test_a_dropped_socket_never_ends_a_session() -> None:
     for state in (Presence.ONLINE, Presence.ADRIFT):
         assert SESSION.next(state, "link_lost") is Presence.ADRIFT
         assert SESSION.next(SESSION.next(state, "link_lost"), "link_back") is Presence.ONLINE
-    assert (
-        SESSION.next(Presence.ONLINE, "lease_expired") is Presence.ONLINE
-    )  # the stale timer of an old socket
+
+
+def test_a_session_whose_link_is_closed_for_good_is_over_announced_or_not() -> None:
+    for state in Presence:
+        assert SESSION.next(state, "lease_expired") is Presence.ENDED
