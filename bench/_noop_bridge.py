@@ -11,6 +11,7 @@ from chappie_agents.attendant import AgentHost
 from chappie_broker.state import StateDirectory
 
 from chappie_bridge.cli.front import front_door
+from chappie_bridge.cli.loop import settled
 from chappie_bridge.cli.serving import LOCAL, serving
 from chappie_bridge.config import load
 from chappie_bridge.inproc import connect
@@ -39,6 +40,7 @@ async def main(path: Path, directory: Path) -> None:
             )
             told = {"url": door.url, "headers": door.headers, "session": session.session.info.id}
             print(json.dumps(told), flush=True)
+            settled()
             await anyio.sleep_forever()
 
 

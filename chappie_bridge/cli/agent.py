@@ -236,6 +236,7 @@ async def linked(
     from chappie_bridge.codec.unicode import display
     from chappie_bridge.wire.ids import Mint
 
+    from .loop import settled
     from .resident import Resident
     from .stopping import on_signal
 
@@ -271,6 +272,7 @@ async def linked(
                     tasks.start_soon(screen.run, opened.session)
                 if outward is not None:
                     tasks.start_soon(outward.run)
+                settled()
                 await anyio.sleep_forever()
         link.cancel_scope.cancel()
 

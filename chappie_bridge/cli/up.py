@@ -147,6 +147,9 @@ class _Life:
     async def _until_the_end(self, broker: Serving) -> None:
         import anyio
 
+        from .loop import settled
+
+        settled()
         if self._idle_exit is None:
             await anyio.sleep_forever()
         else:
