@@ -112,6 +112,8 @@ class Settings(BaseModel):
     queue_conversation: int = Field(8, ge=1, le=10_000)
     queue_seconds: float = Field(600, gt=0)
     keep_results: float = Field(86400, ge=60)
+    keep_audit: float = Field(90 * 86400, ge=60)
+    audit_lines: int = Field(200_000, ge=1_000, le=10_000_000)
     roots: tuple[str, ...] = ()
     agent_roots: tuple[str, ...] = ()
     rules: tuple[Rule, ...] = ()

@@ -58,9 +58,10 @@ async def examine(loaded: Loaded, policy: str, reach: Reach) -> AsyncGenerator[F
         return
     yield _space(state.path)
     yield _ripgrep()
+    owner = Caller(principal="owner", source="shell")
     try:
         async with reach(state) as broker:
-            status = await broker.status(BrokerStatus(caller=Caller(principal="owner", source="shell")))
+            status = await broker.status(BrokerStatus(caller=owner, check=True))
     except BridgeError as error:
         yield Finding("broker", "warning", str(error), "Start one with `chappie-bridge up`.")
         yield await _registry(state)

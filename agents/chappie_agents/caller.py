@@ -20,7 +20,15 @@ from chappie_bridge.wire.errors import (
 )
 from chappie_bridge.wire.ids import ReceiptId
 from chappie_bridge.wire.messages import Done, Failed, Message, Request, Withdraw
-from chappie_bridge.wire.owner import CodeMade, MakeCode, RedeemCode
+from chappie_bridge.wire.owner import (
+    AuditPage,
+    CodeMade,
+    MakeCode,
+    Measures,
+    ReadAudit,
+    RedeemCode,
+    TakeMeasures,
+)
 from chappie_bridge.wire.ports import Link
 from chappie_bridge.wire.requests import (
     Ask,
@@ -157,6 +165,12 @@ class RemoteSwitchboard:
 
     async def redeem_code(self, request: RedeemCode) -> Done:
         return await self._ask(request, Done)
+
+    async def audit(self, request: ReadAudit) -> AuditPage:
+        return await self._ask(request, AuditPage)
+
+    async def measures(self, request: TakeMeasures) -> Measures:
+        return await self._ask(request, Measures)
 
     # --- Attendant ---
 

@@ -1,8 +1,11 @@
 """The audit log: one line before dispatch, the outcome after.  Written behind, in groups, bounded."""
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
+
+from chappie_bridge.codec.redact import redact
+from chappie_bridge.codec.unicode import display
 
 from .operations import Operation
 from .store.port import Store
@@ -12,13 +15,24 @@ log = logging.getLogger("chappie.audit")
 
 
 class Audit:
-    """Who, where, what, size, duration; never arguments or output."""
+    """Who, where, what, size, duration; never arguments or output.  Also counts what ended how."""
 
     def __init__(self, store: Store, *, now: Callable[[], float], limit: int) -> None:
         self._store, self._now = store, now
         self._lines: deque[AuditLine] = deque()
         self._limit = limit
         self._dropped = 0
+        self.ends: Counter[tuple[str, str]] = Counter()
+        """Operations by kind and how they ended; one whose end was corrected later counts for both."""
+        self.moved = 0
+        """Bytes of ended transfers."""
+        self.lost_lines = 0
+        """Lines that were never written, for want of room."""
+
+    @property
+    def waiting(self) -> int:
+        """Lines that are not written yet."""
+        return len(self._lines)
 
     def note(self, *, who: str, what: str, target: str, size: int = 0, outcome: str = "") -> None:
         self._add(AuditLine(self._now(), who, what, target, size, outcome))
@@ -29,6 +43,9 @@ class Audit:
     def ended(self, operation: Operation) -> None:
         duration = round((self._now() - operation.accepted) * 1000)
         self._operation(operation, operation.size, operation.status, duration)
+        self.ends[operation.kind, operation.status] += 1
+        if operation.kind == "transfer":
+            self.moved += sum(file.moved for file in operation.files())
 
     def _operation(self, operation: Operation, size: int, outcome: str, duration: int | None = None) -> None:
         who = f"{operation.origin.kind}:{operation.origin.id}"
@@ -38,6 +55,7 @@ class Audit:
     def _add(self, line: AuditLine) -> None:
         if len(self._lines) >= self._limit:
             self._dropped += 1
+            self.lost_lines += 1
         else:
             self._lines.append(line)
 
@@ -59,8 +77,9 @@ def _what(operation: Operation) -> str:
     if message is None:
         return operation.kind
     if message.type == "run_batch":
-        names = [call.name for call in message.calls]
-        return f"{operation.kind} {','.join(names[:8])}{f' +{len(names) - 8}' if len(names) > 8 else ''}"
+        names = redact(",".join(display(call.name, 100) for call in message.calls[:8]))
+        more = len(message.calls) - 8
+        return f"{operation.kind} {names}{f' +{more}' if more > 0 else ''}"
     return "chat"
 
 

@@ -32,6 +32,7 @@ from chappie_bridge.wire.messages import (
     RunBatch,
     Typed,
 )
+from chappie_bridge.wire.owner import Measure
 from chappie_bridge.wire.ports import Link
 from chappie_bridge.wire.requests import (
     Ask,
@@ -68,6 +69,7 @@ from chappie_bridge.wire.values import (
     ToolCall,
 )
 
+from . import measures
 from .accompany import Company
 from .audit import Audit
 from .capability import Capabilities
@@ -151,6 +153,7 @@ class Broker:
             now=now,
             mint=mint,
         )
+        self._janitor = Janitor(self.dispatch, self._audit, store, now=now, told=self.told)
         self._started = now()
 
     @classmethod
@@ -178,7 +181,7 @@ class Broker:
                 tasks=tasks,
                 bounds=bounds or Bounds(),
             )
-            janitor = Janitor(broker.dispatch, broker._audit, store, now=now, told=broker.told)
+            janitor = broker._janitor
             await janitor.restore()
             tasks.start_soon(broker._writer.run)
             tasks.start_soon(janitor.run)
@@ -398,8 +401,12 @@ class Broker:
             sessions_known=len(self._directory.sessions),
             bindings=self._directory.binding_count,
             operations_open=self._ledger.open_count,
-            facts={"integrity": list(await self._store.integrity_check())},
+            facts={"integrity": list(await self._store.integrity_check())} if request.check else {},
         )
+
+    def measures(self) -> tuple[Measure, ...]:
+        """How much of everything there is now."""
+        return measures.of(self.dispatch, self._audit, parked=self._parking.waiting, late=self._janitor.late)
 
     def told(self, receipt: ReceiptId, *, sent: bool) -> None:
         sending = self._mailroom.told(receipt, sent=sent)

@@ -107,6 +107,11 @@ class Mailroom:
         self._sending: dict[ReceiptId, Sending] = {}
         self._number = 0
 
+    @property
+    def undelivered(self) -> int:
+        """Parcels that are not known to have arrived."""
+        return sum(map(len, self._boxes.values()))
+
     def put(self, addressee: str, key: str, item: Companion, *, shown_before: bool = False) -> Parcel | None:
         """A new parcel; None when there is one of this key already (idempotent), or when it is an input
         that another addressee has."""

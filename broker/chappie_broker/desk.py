@@ -19,7 +19,7 @@ from chappie_bridge.wire.errors import (
 )
 from chappie_bridge.wire.ids import DeviceId
 from chappie_bridge.wire.messages import Failed, Message, Request, Withdraw
-from chappie_bridge.wire.owner import MakeCode, OwnerRequest, RedeemCode
+from chappie_bridge.wire.owner import MakeCode, OwnerRequest, ReadAudit, RedeemCode, TakeMeasures
 from chappie_bridge.wire.ports import Link, Office, Switchboard
 from chappie_bridge.wire.requests import (
     Ask,
@@ -85,6 +85,8 @@ class CallerDesk:
             BrokerStatus: switchboard.status,
             MakeCode: office.make_code,
             RedeemCode: office.redeem_code,
+            ReadAudit: office.audit,
+            TakeMeasures: office.measures,
         }
 
     @asynccontextmanager

@@ -59,6 +59,8 @@ class HubStatistics(NamedTuple):
     """Those that have not said Hello yet."""
     links: int
     """Links, up or within their lease."""
+    refused: int
+    """Connections turned away at their opening, since the start."""
 
 
 class HubLink(Endpoint):
@@ -100,9 +102,10 @@ class Hub:
         self._links: dict[tuple[DeviceId, InstanceId], HubLink] = {}
         self._sockets = 0
         self._greeting = 0
+        self._refused = 0
 
     def statistics(self) -> HubStatistics:
-        return HubStatistics(self._sockets, self._greeting, len(self._links))
+        return HubStatistics(self._sockets, self._greeting, len(self._links), self._refused)
 
     @asynccontextmanager
     async def serve_unix(self, path: Path) -> AsyncGenerator[None, None]:
@@ -290,6 +293,7 @@ class _HubSocket(WebSocket):
                 raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, Overloaded("This broker is full."))
             self._device = self._listener.guard(self._transport, request)
         except Refused as refused:
+            self._hub._refused += 1
             self._server.send_response(self._refusal(refused))
         except Exception:
             _log.exception("the guard failed")

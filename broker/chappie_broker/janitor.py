@@ -43,8 +43,15 @@ class Janitor:
         self, dispatch: Dispatch, audit: Audit, store: Store, *, now: Callable[[], float], told: _Told
     ) -> None:
         self._dispatch, self._audit, self._store, self._now, self._told = dispatch, audit, store, now, told
-        keep = dispatch.limits.keep_results
-        self._retention = Retention(operations=keep, settled=keep)
+        limits = dispatch.limits
+        self._retention = Retention(
+            operations=limits.keep_results,
+            settled=limits.keep_results,
+            audit=limits.keep_audit,
+            audit_lines=limits.audit_lines,
+        )
+        self.late = 0.0
+        """Seconds that the loop was behind at the last tick."""
 
     async def restore(self) -> None:
         """Fill memory from the store.  What was queued when the broker died never touched a link."""
@@ -80,9 +87,11 @@ class Janitor:
         ticks = 0
         leased = False
         while True:
+            due = anyio.current_time() + TICK
             await anyio.sleep(TICK)
             ticks += 1
             now = anyio.current_time()
+            self.late = max(0.0, now - due)
             try:
                 await self._audit.flush()
                 limits = self._dispatch.limits

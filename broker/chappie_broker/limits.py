@@ -44,4 +44,8 @@ class Limits:
     """How long an agent may take to describe itself or to read its transcript."""
     waiting_requests: int = 20_000
     """Requests parked at once (history waits, joins, `init` waits) over all callers."""
+    keep_audit: float = 90 * 86400.0
+    audit_lines: int = 200_000
+    """Kept in the registry, the newest."""
     audit_queue: int = 10_000
+    """Lines that wait to be written; more are counted and dropped."""

@@ -71,14 +71,13 @@ class Peers:
             ) from None
 
     def described(self, session: Session, about: Description) -> None:
-        """All tools of a session were told: a change of them is on record."""
+        """All tools of a session were told: what they were, and each change, is on record."""
         text = json.dumps([each.model_dump(mode="json") for each in about.tools], sort_keys=True)
         digest = hashlib.sha256(text.encode()).hexdigest()
-        if session.definitions is not None and session.definitions != digest:
+        if session.definitions != digest:
+            what = "tools first seen" if session.definitions is None else "tools changed"
             target = session.info.id
-            self._audit.note(
-                who="broker", what="tools changed", target=target, size=len(text), outcome=digest
-            )
+            self._audit.note(who="broker", what=what, target=target, size=len(text), outcome=digest)
         session.definitions = digest
 
     def _no_circle(self, origin: Origin, session: Session) -> None:

@@ -26,6 +26,7 @@ COMMANDS = {
     "say": ("shell", "Type input to a session, as if at its own prompt."),
     "unbind": ("shell", "Forget which conversations have a session as their default."),
     "watch": ("watch", "Show the sessions live, and what runs in them."),
+    "audit": ("audit", "Show who did what, where, and how it ended."),
     "doctor": ("upkeep", "Check everything end to end, and say what to do."),
     "backup": ("upkeep", "Copy the state's database while the broker runs."),
     "config": ("upkeep", "Show the effective configuration and where each value came from."),

@@ -5,6 +5,7 @@ import socket
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from typing import Any, cast
 
 import anyio
 import uvicorn
@@ -16,8 +17,9 @@ from chappie_bridge.config import Address, Settings, SettingsError
 from chappie_bridge.doctor import FRONT_DOOR
 from chappie_bridge.faces.chatgpt.server import build
 from chappie_bridge.wire.errors import Forbidden
-from chappie_bridge.wire.ports import Switchboard
+from chappie_bridge.wire.ports import Office, Switchboard
 
+from .doorstep import HEAD_BYTES, Doorstep, protocol
 from .face import face_settings
 
 
@@ -36,7 +38,7 @@ class FrontDoor:
 
 @asynccontextmanager
 async def front_door(
-    state: StateDirectory, settings: Settings, switchboard: Switchboard
+    state: StateDirectory, settings: Settings, switchboard: Switchboard, office: Office
 ) -> AsyncGenerator[FrontDoor]:
     """Serve; `doctor` finds it by a file in the state directory.
 
@@ -45,10 +47,10 @@ async def front_door(
     :raises SettingsError: an allow-list cannot be read."""
     secret = state.secret("install-secret") if settings.auth == "secret" else None
     try:
-        face = build(switchboard, face_settings(settings, secret))
+        face = build(switchboard, face_settings(settings, secret), office)
     except ValueError as error:
         raise SettingsError(f"allowed_hosts or allowed_origins: {error}") from None
-    async with _served(face, Address.parse(settings.http)) as (server, url):
+    async with _served(face, Address.parse(settings.http), settings.body_max) as (server, url):
         headers = {"Authorization": f"Bearer {secret}"} if secret else {}
         with _told_to_doctor(state, url):
             yield FrontDoor(url, headers, server)
@@ -76,7 +78,9 @@ class _Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def _served(app: ASGIApp, address: Address) -> AsyncGenerator[tuple[uvicorn.Server, str]]:
+async def _served(
+    app: ASGIApp, address: Address, body_max: int
+) -> AsyncGenerator[tuple[uvicorn.Server, str]]:
     """Serve; gives MCP's URL too.  :raises OSError: the port is taken.  :raises Forbidden: off loopback."""
     if not is_loopback(address.host):
         raise Forbidden(
@@ -85,6 +89,7 @@ async def _served(app: ASGIApp, address: Address) -> AsyncGenerator[tuple[uvicor
         )
     config = uvicorn.Config(
         app,
+        http=cast("Any", protocol(Doorstep(4 * body_max + HEAD_BYTES))),  # uvicorn takes what makes one
         lifespan="off",
         ws="none",
         log_config=None,

@@ -39,7 +39,7 @@ def ask(settings: Settings, work: Callable[[Switchboard], Awaitable[int]]) -> No
 
 
 @asynccontextmanager
-async def reached(state: StateDirectory) -> AsyncGenerator[Switchboard]:
+async def reached(state: StateDirectory) -> AsyncGenerator[RemoteSwitchboard]:
     """The broker of `state`.  :raises NotThere: nobody answers."""
     if not state.socket.exists():
         raise NotThere

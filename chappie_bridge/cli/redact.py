@@ -1,19 +1,8 @@
-"""Keeps secrets out of the logs: what looks like one, in whatever a library chooses to print."""
+"""Keeps secrets out of the logs: every record of every process passes here before it is written."""
 
 import logging
-import re
 
-_SECRETS = re.compile(
-    r"(?i)"
-    r"(\bauthorization\b\W{1,6}(?:b['\"])?(?:bearer|basic)\s+|\bx-chappie-key\b\W{1,6}(?:b['\"])?|\bbearer\s+"
-    r"|[?&](?:sig|signature|token|key|code|chatid|x-amz-[a-z-]+)=)"
-    r"[^\s&'\",;)\]]+"
-)
-
-
-def redact(text: str) -> str:
-    """`text` with `…` in place of credentials and of signed parts of URLs."""
-    return _SECRETS.sub(r"\1…", text)
+from chappie_bridge.codec.redact import redact
 
 
 class Redacting(logging.Filter):
@@ -27,4 +16,6 @@ class Redacting(logging.Filter):
         record.msg, record.args = redact(message), None
         if record.exc_info and not record.exc_text:
             record.exc_text = redact(logging.Formatter().formatException(record.exc_info))
+        if record.stack_info:
+            record.stack_info = redact(record.stack_info)
         return True

@@ -16,6 +16,7 @@ from chappie_broker.desk import CallerDesk
 from chappie_broker.download import Bounds
 from chappie_broker.hub import Hub
 from chappie_broker.limits import Limits
+from chappie_broker.measures import of_links
 from chappie_broker.office import OwnersOffice
 from chappie_broker.state import StateDirectory
 from chappie_broker.store.rows import Device
@@ -98,7 +99,12 @@ async def serving(
                 bounds=bounds(settings),
             )
         )
-        office = OwnersOffice(now=time.time, clock=time.monotonic)
+        office = OwnersOffice(
+            store,
+            lambda: (*broker.measures(), *of_links(hub.statistics())),
+            now=time.time,
+            clock=time.monotonic,
+        )
         desk = CallerDesk(broker, office, local_device=LOCAL)
         await stack.enter_async_context(desk.open())
         attendant = ByRole(broker.dispatch, desk)
@@ -137,6 +143,8 @@ def limits(settings: Settings) -> Limits:
         queue_caller=settings.queue_conversation,
         queue_seconds=settings.queue_seconds,
         keep_results=settings.keep_results,
+        keep_audit=settings.keep_audit,
+        audit_lines=settings.audit_lines,
     )
 
 

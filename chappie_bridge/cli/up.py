@@ -130,7 +130,7 @@ class _Life:
                 await anyio.to_thread.run_sync(importlib.import_module, f"{__package__}.front")
                 from .front import front_door
 
-                async with front_door(state, self.loaded.settings, broker.broker) as door:
+                async with front_door(state, self.loaded.settings, broker.broker, broker.office) as door:
                     try:
                         session = await _session(agent)
                         await _check(door, session)

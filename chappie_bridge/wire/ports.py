@@ -4,7 +4,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from .ids import DeviceId, InstanceId, ReceiptId
 from .messages import Done, Message
-from .owner import CodeMade, MakeCode, RedeemCode
+from .owner import AuditPage, CodeMade, MakeCode, Measures, ReadAudit, RedeemCode, TakeMeasures
 from .requests import (
     Ask,
     AssertAsked,
@@ -66,6 +66,8 @@ class Office(Protocol):
 
     async def make_code(self, request: MakeCode) -> CodeMade: ...
     async def redeem_code(self, request: RedeemCode) -> Done: ...
+    async def audit(self, request: ReadAudit) -> AuditPage: ...
+    async def measures(self, request: TakeMeasures) -> Measures: ...
 
 
 class Peer(NamedTuple):

@@ -304,7 +304,10 @@ class Receipt(Message):
 
 
 class BrokerStatus(CallerRequest):
+    """`check`: read all of the registry and say in `facts` what is wrong with it."""
+
     type: Literal["broker_status"] = "broker_status"
+    check: bool = False
 
 
 class StatusReport(Request):

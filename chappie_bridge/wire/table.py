@@ -53,7 +53,7 @@ from .messages import (
     Typed,
     Withdraw,
 )
-from .owner import CodeMade, MakeCode, RedeemCode
+from .owner import AuditPage, CodeMade, MakeCode, Measures, ReadAudit, RedeemCode, TakeMeasures
 from .requests import (
     Ask,
     AssertAsked,
@@ -168,5 +168,9 @@ MESSAGES: dict[str, Row] = {
     "make_code": Row(MakeCode, "caller", "code_made", None, 1),
     "code_made": Row(CodeMade, "reply", None, None, 1),
     "redeem_code": Row(RedeemCode, "caller", "done", None, 1),
+    "read_audit": Row(ReadAudit, "caller", "audit_page", None, 1),
+    "audit_page": Row(AuditPage, "reply", None, None, 1),
+    "take_measures": Row(TakeMeasures, "caller", "measures", None, 1),
+    "measures": Row(Measures, "reply", None, None, 1),
     "status_report": Row(StatusReport, "reply", None, None, 1),
 }

@@ -24,7 +24,15 @@ from chappie_bridge.wire.errors import (
 )
 from chappie_bridge.wire.ids import CallId, InstanceId, OperationId, ReceiptId, SessionId
 from chappie_bridge.wire.messages import Done, Failed, History, Message, Request, Withdraw
-from chappie_bridge.wire.owner import CodeMade, MakeCode, RedeemCode
+from chappie_bridge.wire.owner import (
+    AuditPage,
+    CodeMade,
+    MakeCode,
+    Measures,
+    ReadAudit,
+    RedeemCode,
+    TakeMeasures,
+)
 from chappie_bridge.wire.ports import Link, Peer
 from chappie_bridge.wire.requests import (
     BrokerStatus,
@@ -390,6 +398,8 @@ REPLIES: list[tuple[str, CallerRequest, Request]] = [
     ("unbind", Unbind(session=SESSION), Unbound(count=3)),
     ("make_code", MakeCode(purpose="pair"), CodeMade(code="A-B", expires="2026-01-01T00:00:00+00:00")),
     ("redeem_code", RedeemCode(purpose="login", code="A-B", by="::1"), Done()),
+    ("audit", ReadAudit(before=7), AuditPage(lines=())),
+    ("measures", TakeMeasures(), Measures(measures=())),
     (
         "status",
         BrokerStatus(),

@@ -15,7 +15,7 @@ from chappie_bridge.wire.errors import Executed, KeyReused, Overloaded, TooLarge
 from chappie_bridge.wire.ids import CallId, DeviceId, InputId, InstanceId, OperationId, ReceiptId, SessionId
 from chappie_bridge.wire.link import encode
 from chappie_bridge.wire.messages import Done, Failed, Message, Request, Withdraw
-from chappie_bridge.wire.owner import MakeCode, RedeemCode
+from chappie_bridge.wire.owner import MakeCode, ReadAudit, RedeemCode, TakeMeasures
 from chappie_bridge.wire.ports import Peer
 from chappie_bridge.wire.requests import (
     BrokerStatus,
@@ -281,7 +281,9 @@ async def test_another_device_cannot_type_unbind_or_look_around() -> None:
         desk.received(link, BrokerStatus(request=3, caller=session))
         desk.received(link, MakeCode(request=4, caller=session, purpose="login"))
         desk.received(link, RedeemCode(request=5, caller=session, purpose="login", code="", by=""))
-        assert link.failures() == dict.fromkeys(range(1, 6), "forbidden")
+        desk.received(link, ReadAudit(request=6, caller=session))
+        desk.received(link, TakeMeasures(request=7, caller=session))
+        assert link.failures() == dict.fromkeys(range(1, 8), "forbidden")
         assert switchboard.asked == []
 
 

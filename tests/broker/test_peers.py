@@ -370,10 +370,11 @@ async def test_definitions_that_change_are_on_record(tmp_path: Path) -> None:
         ask = ListTools(caller=agent("a"), session=SessionId("b"))
         for _ in range(2):
             await board.tools(ask)
-        changes = [line for line in board._audit._lines if line.what == "tools changed"]
-        assert changes == []
+        (first,) = [line for line in board._audit._lines if line.what.startswith("tools")]
+        assert (first.what, first.target, len(first.outcome)) == ("tools first seen", "b", 64)
         two.tools = (NOOP.model_copy(update={"description": "Now obey."}),)
         await board.tools(ask)
         (change,) = [line for line in board._audit._lines if line.what == "tools changed"]
         assert change.target == "b"
         assert len(change.outcome) == 64
+        assert change.outcome != first.outcome

@@ -3,8 +3,10 @@
 import logging
 
 import pytest
+from chappie_broker.codes import OneTimeCodes
 
-from chappie_bridge.cli.redact import Redacting, redact
+from chappie_bridge.cli.redact import Redacting
+from chappie_bridge.codec.redact import redact
 
 SECRET = "q-Vs_0" * 8
 
@@ -21,6 +23,11 @@ SECRET = "q-Vs_0" * 8
         f"GET https://files.example/a?sig={SECRET}&x=1",
         f"GET https://files.example/a?x=1&X-Amz-Signature={SECRET}",
         f"chappie://session/s/file/u/name?chatId={SECRET}",
+        f"[(b'cookie', b'session={SECRET}')]",
+        f"Set-Cookie: chappie={SECRET}; HttpOnly",
+        f"POST /token grant_type=refresh&refresh_token={SECRET}",
+        f'{{"access_token": "{SECRET}", "expires_in": 3600}}',
+        f"{{'client_secret': '{SECRET}'}}",
     ],
 )
 def test_a_credential_is_left_out(text: str) -> None:
@@ -29,7 +36,15 @@ def test_a_credential_is_left_out(text: str) -> None:
     assert "…" in redact(text)
 
 
+def test_a_one_time_code_is_left_out() -> None:
+    """S21: wherever it stands."""
+    code = OneTimeCodes(lambda: 0.0).make("pair")
+    assert code not in redact(f"chappie-bridge join {code}, please")
+    assert code.lower() not in redact(code.lower())
+
+
 def test_what_is_no_credential_stays() -> None:
+    assert redact('{"code":"session_offline"}') == '{"code":"session_offline"}'
     text = "GET /mcp?page=2 200, 3 bearers of bad news; keys: a, b"
     assert redact(text) == text
 

@@ -6,7 +6,15 @@ from typing import Any
 from chappie_bridge.wire.errors import Unsupported
 from chappie_bridge.wire.ids import ReceiptId
 from chappie_bridge.wire.messages import Done
-from chappie_bridge.wire.owner import CodeMade, MakeCode, RedeemCode
+from chappie_bridge.wire.owner import (
+    AuditPage,
+    CodeMade,
+    MakeCode,
+    Measures,
+    ReadAudit,
+    RedeemCode,
+    TakeMeasures,
+)
 from chappie_bridge.wire.requests import (
     Ask,
     AssertAsked,
@@ -100,6 +108,12 @@ class ScriptedSwitchboard:
         return await self._answer(request)  # type: ignore[no-any-return]
 
     async def redeem_code(self, request: RedeemCode) -> Done:
+        return await self._answer(request)  # type: ignore[no-any-return]
+
+    async def audit(self, request: ReadAudit) -> AuditPage:
+        return await self._answer(request)  # type: ignore[no-any-return]
+
+    async def measures(self, request: TakeMeasures) -> Measures:
         return await self._answer(request)  # type: ignore[no-any-return]
 
     def told(self, receipt: ReceiptId, *, sent: bool) -> None:

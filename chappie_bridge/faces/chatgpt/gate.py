@@ -17,6 +17,7 @@ from starlette.types import Receive, Scope, Send
 from chappie_bridge.codec.unicode import clean_json_bytes
 from chappie_bridge.faces.chatgpt.admission import Admission, Refusal
 from chappie_bridge.faces.chatgpt.exchange import Exchange
+from chappie_bridge.faces.chatgpt.exposition import CONTENT_TYPE, DoorCount, exposition
 from chappie_bridge.faces.chatgpt.kernel import VERSION_HEADER, Answer, Kernel, decode, failed, logged
 from chappie_bridge.wire.errors import (
     BadArguments,
@@ -27,7 +28,8 @@ from chappie_bridge.wire.errors import (
     TooLarge,
     Unsupported,
 )
-from chappie_bridge.wire.ports import Switchboard
+from chappie_bridge.wire.owner import TakeMeasures
+from chappie_bridge.wire.ports import Office, Switchboard
 from chappie_bridge.wire.requests import BrokerStatus
 
 MAX_REQUESTS = 10_000
@@ -59,15 +61,23 @@ _ONCE = frozenset(
 
 
 class Gate:
-    """An ASGI application: `/mcp`, `/healthz`, `/readyz`, and nothing else."""
+    """An ASGI application: `/mcp`, `/metrics`, `/healthz`, `/readyz`, and nothing else."""
 
-    def __init__(self, kernel: Kernel, switchboard: Switchboard, admission: Admission, body_max: int) -> None:
-        """`body_max` in bytes."""
+    def __init__(
+        self,
+        kernel: Kernel,
+        switchboard: Switchboard,
+        admission: Admission,
+        body_max: int,
+        office: Office | None = None,
+    ) -> None:
+        """`body_max` in bytes.  Without an `office` there are only the gate's own metrics."""
         self._kernel = kernel
         self._switchboard = switchboard
         self._admission = admission
         self._body_max = body_max
-        self._under_way = 0
+        self._office = office
+        self._count = DoorCount()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -85,9 +95,12 @@ class Gate:
         if repeated:
             refusal = Refusal(400, BadArguments(f"The header `{repeated}` comes more than once."))
         if refusal is not None:
+            self._count.refused[refusal.status] += 1
             await _refuse(send, refusal)
         elif path == "/mcp":
             await self._mcp(method, headers, receive, send)
+        elif path == "/metrics":
+            await self._metrics(method, headers, send)
         elif path in ("/healthz", "/readyz"):
             if method not in ("GET", "HEAD"):
                 await _refuse(send, _only("GET, HEAD"))
@@ -101,19 +114,40 @@ class Gate:
     async def _mcp(self, method: str, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
         principal = self._admission.principal(headers)
         if isinstance(principal, Refusal):
+            self._count.refused[principal.status] += 1
             await _refuse(send, principal)
         elif method != "POST":
             await _refuse(send, _only("POST"))
         elif (refusal := _unfit(headers)) is not None:
             await _refuse(send, refusal)
-        elif self._under_way >= MAX_REQUESTS:
+        elif self._count.under_way >= MAX_REQUESTS:
             await _refuse(send, Refusal(503, Overloaded()))
         else:
-            self._under_way += 1
+            self._count.under_way += 1
+            self._count.taken += 1
             try:
                 await self._exchange(principal, headers, receive, send)
             finally:
-                self._under_way -= 1
+                self._count.under_way -= 1
+
+    async def _metrics(self, method: str, headers: Mapping[str, str], send: Send) -> None:
+        """For whoever has a credential: how busy its owner is, is nobody else's affair."""
+        principal = self._admission.principal(headers)
+        if isinstance(principal, Refusal):
+            self._count.refused[principal.status] += 1
+            await _refuse(send, principal)
+        elif method not in ("GET", "HEAD"):
+            await _refuse(send, _only("GET, HEAD"))
+        else:
+            try:
+                taken = () if self._office is None else (await self._office.measures(TakeMeasures())).measures
+            except BridgeError as error:
+                await _refuse(send, Refusal(503, error))
+                return
+            body = exposition((*taken, *self._count.measures())).encode()
+            fields = [(b"content-type", CONTENT_TYPE), (b"content-length", b"%d" % len(body)), *_HEADERS[1:]]
+            await send({"type": "http.response.start", "status": 200, "headers": fields})
+            await send({"type": "http.response.body", "body": body})
 
     async def _exchange(
         self, principal: str, headers: Mapping[str, str], receive: Receive, send: Send

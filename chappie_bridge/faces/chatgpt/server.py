@@ -28,7 +28,7 @@ from chappie_bridge.faces.chatgpt.stdio import Pipe
 from chappie_bridge.faces.chatgpt.tool import Turn
 from chappie_bridge.faces.chatgpt.tools import TOOLS
 from chappie_bridge.wire.errors import BadArguments, BridgeError, Internal, Unsupported
-from chappie_bridge.wire.ports import Switchboard
+from chappie_bridge.wire.ports import Office, Switchboard
 
 NAME = "chappie-bridge"
 
@@ -80,8 +80,8 @@ class FaceSettings:
     how_to_find: str = "The owner of the bridge finds it with `chappie-bridge doctor`."
 
 
-def build(switchboard: Switchboard, settings: FaceSettings) -> ASGIApp:
-    """The ASGI application: MCP at `/mcp`, `/healthz`, `/readyz`.
+def build(switchboard: Switchboard, settings: FaceSettings, office: Office | None = None) -> ASGIApp:
+    """The ASGI application: MCP at `/mcp`, `/metrics`, `/healthz`, `/readyz`.
 
     :raises ValueError: an allow-list cannot be read, or a credential is needed and there is none."""
     if settings.auth == "secret" and not settings.credentials:
@@ -93,7 +93,7 @@ def build(switchboard: Switchboard, settings: FaceSettings) -> ASGIApp:
         allowed_origins=settings.allowed_origins,
         how_to_find=settings.how_to_find,
     )
-    return Gate(_kernel(switchboard, settings), switchboard, admission, settings.body_max)
+    return Gate(_kernel(switchboard, settings), switchboard, admission, settings.body_max, office)
 
 
 async def serve_stdio(switchboard: Switchboard, settings: FaceSettings, source: int, sink: int) -> None:

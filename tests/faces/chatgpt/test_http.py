@@ -14,6 +14,7 @@ import httpx2
 import pytest
 from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
+from prometheus_client.parser import text_string_to_metric_families
 
 from chappie_bridge.faces.chatgpt import gate
 from chappie_bridge.faces.chatgpt.admission import Credential
@@ -22,6 +23,7 @@ from chappie_bridge.faces.chatgpt.tools import TOOLS
 from chappie_bridge.wire.blocks import Image, Text
 from chappie_bridge.wire.errors import NoFreeSession, SessionOffline
 from chappie_bridge.wire.ids import ReceiptId
+from chappie_bridge.wire.owner import Measure, Measures, Sample
 from chappie_bridge.wire.requests import Chat, OperationView, Submit
 from chappie_bridge.wire.values import Companions, ToolResult
 from tests.faces.chatgpt.scripted import (
@@ -39,6 +41,7 @@ from tests.faces.chatgpt.scripted import (
     settings,
     view,
 )
+from tests.peer.switchboard import ScriptedSwitchboard
 
 pytestmark = pytest.mark.anyio
 
@@ -477,7 +480,9 @@ async def test_an_open_server_serves_everybody() -> None:
         assert (await called(http, "call", NOOP))["isError"] is False
 
 
-@pytest.mark.parametrize("path", ["/mcp", "/healthz", "/readyz", "/.well-known/oauth-protected-resource"])
+@pytest.mark.parametrize(
+    "path", ["/mcp", "/metrics", "/healthz", "/readyz", "/.well-known/oauth-protected-resource"]
+)
 @pytest.mark.parametrize(
     ("headers", "status", "setting"),
     [
@@ -578,6 +583,33 @@ async def test_readiness_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch)
     board.on["status"] = stuck
     async with bridge(board) as http:
         assert (await http.get("/readyz")).status_code == 503
+
+
+async def test_metrics_are_what_prometheus_reads_and_need_the_credential() -> None:
+    """S02 S25: how busy somebody is, is told to nobody else; a label's values are ours."""
+    office = ScriptedSwitchboard()
+    hostile = Measure(
+        name="chappie_x", kind="gauge", about="a\\b\nc", samples=(Sample(value=0.5, labels={"k": 'a"b\\\n'}),)
+    )
+
+    async def answer(_: Any) -> Measures:
+        return Measures(measures=(hostile,))
+
+    office._given = answer
+    async with served(build(Scripted(), settings(), office)) as url, client(url) as http:
+        await http.post("/mcp", json=request("call", NOOP))
+        assert (await http.get("/metrics", headers={"X-Chappie-Key": "wrong"})).status_code == 401
+        assert (await http.post("/metrics")).status_code == 405
+        told = await http.get("/metrics")
+    assert told.headers["content-type"].startswith("text/plain; version=0.0.4")
+    samples = {
+        (each.name, *each.labels.values()): each.value
+        for family in text_string_to_metric_families(told.text)
+        for each in family.samples
+    }
+    assert samples["chappie_x", 'a"b\\\n'] == 0.5
+    assert samples["chappie_http_requests_total",] == 1
+    assert samples["chappie_http_refused_total", "credential"] == 1
 
 
 async def test_answers_are_json_that_nobody_keeps_or_buffers() -> None:

@@ -1,0 +1,179 @@
+"""What a connection may cost before its request has come whole.  Bounds uvicorn's HTTP; reads no request.
+
+uvicorn waits for the end of a head for ever and keeps whatever was sent of it, so that a client that
+begins many requests and ends none would take all descriptors and all memory.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+if TYPE_CHECKING:
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+HEAD_SECONDS = 10.0
+"""From the connection, or from the first byte of a further request, until its head has come whole; the same
+for the rest of a body whose request was answered already."""
+
+HEAD_BYTES = 64 * 1024
+
+MAX_WAITING = 512
+"""Connections whose head or rest is waited for; the one that waits for longest goes."""
+
+MAX_CONNECTIONS = 12_000
+"""All of them; above it the one that has been silent for longest between two requests goes."""
+
+
+class Doorstep:
+    """All connections of one server.  `message_max`: bytes of one request, however it is encoded."""
+
+    def __init__(self, message_max: int) -> None:
+        self.message_max = message_max
+        self._all: set[Any] = set()
+        self._waiting: OrderedDict[Any, asyncio.TimerHandle] = OrderedDict()
+        self._silent: OrderedDict[Any, None] = OrderedDict()
+
+    def came(self, connection: Any) -> None:
+        self._all.add(connection)
+        if len(self._all) > MAX_CONNECTIONS:
+            (next(iter(self._silent)) if self._silent else connection).transport.abort()
+        self.expect(connection)
+
+    def went(self, connection: Any) -> None:
+        self._all.discard(connection)
+        self.served(connection)
+
+    def silent(self, connection: Any) -> None:
+        """Its answer is out, and nothing of another request has come."""
+        self._silent[connection] = None
+        self._silent.move_to_end(connection)
+
+    def expect(self, connection: Any) -> None:
+        """More has to come soon.  Asking twice gives no more time."""
+        self._silent.pop(connection, None)
+        if connection in self._waiting:
+            return
+        late = asyncio.get_running_loop().call_later(HEAD_SECONDS, connection.transport.abort)
+        self._waiting[connection] = late
+        if len(self._waiting) > MAX_WAITING:
+            oldest, timer = self._waiting.popitem(last=False)
+            timer.cancel()
+            oldest.transport.abort()
+
+    def served(self, connection: Any) -> None:
+        """What was expected has come."""
+        self._silent.pop(connection, None)
+        timer = self._waiting.pop(connection, None)
+        if timer is not None:
+            timer.cancel()
+
+
+def protocol(doorstep: Doorstep) -> Callable[..., asyncio.Protocol]:
+    """For `uvicorn.Config(http=…)`: its fastest protocol that is installed, with bounds."""
+    try:
+        from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+    except ImportError:
+        return partial(_over_h11(), doorstep)
+    return partial(_over_httptools(HttpToolsProtocol), doorstep)
+
+
+def _over_httptools(base: "type[HttpToolsProtocol]") -> Callable[..., asyncio.Protocol]:
+    class Bounded(base):  # type: ignore[misc,valid-type]
+        """Its parser keeps a head's pieces without a bound."""
+
+        def __init__(self, doorstep: Doorstep, *given: Any, **more: Any) -> None:
+            super().__init__(*given, **more)
+            self._doorstep = doorstep
+            self._in_head = True
+            self._bytes = 0
+            self._whole = False
+            """The last piece brought the end of a message."""
+
+        def connection_made(self, transport: asyncio.Transport) -> None:
+            super().connection_made(transport)
+            self._doorstep.came(self)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._doorstep.went(self)
+            super().connection_lost(exc)
+
+        def data_received(self, data: bytes) -> None:
+            self._bytes += len(data)
+            limit = HEAD_BYTES if self._in_head else self._doorstep.message_max
+            # A piece that ends one message may begin the next; what it leaves over is counted with the next.
+            if self._bytes > limit + len(data):
+                self.transport.abort()
+                return
+            self._whole = False
+            super().data_received(data)
+            if self._in_head:
+                if not self._whole:
+                    self._doorstep.expect(self)
+            elif self.cycle is not None and self.cycle.response_complete:
+                self._doorstep.expect(self)
+
+        def on_headers_complete(self) -> None:
+            self._in_head = False
+            self._doorstep.served(self)
+            super().on_headers_complete()
+
+        def on_message_complete(self) -> None:
+            self._in_head = self._whole = True
+            self._bytes = 0
+            self._doorstep.served(self)
+            super().on_message_complete()
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            if self.transport.is_closing():
+                return
+            if self._in_head and not self._bytes:
+                self._doorstep.silent(self)
+            elif not self._in_head and self.cycle.response_complete:
+                self._doorstep.expect(self)
+
+    return Bounded
+
+
+def _over_h11() -> Callable[..., asyncio.Protocol]:
+    class Bounded(H11Protocol):
+        """Its parser has bounds of its own for a head; time it has none."""
+
+        def __init__(self, doorstep: Doorstep, *given: Any, **more: Any) -> None:
+            super().__init__(*given, **more)
+            self._doorstep = doorstep
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            self._doorstep.came(self)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._doorstep.went(self)
+            super().connection_lost(exc)
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self._look(came=True)
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            self._look(came=False)
+
+        def _look(self, *, came: bool) -> None:
+            if self.transport.is_closing():
+                return
+            answered = self.cycle is None or self.cycle.response_complete
+            if not answered:
+                self._doorstep.served(self)
+            elif came or self.conn.their_state is h11.SEND_BODY:
+                self._doorstep.expect(self)
+            else:
+                self._doorstep.served(self)
+                self._doorstep.silent(self)
+
+    return Bounded
