@@ -141,6 +141,14 @@ class Mailroom:
         self._remove(parcel)
         return parcel
 
+    def supersede(self, addressee: str, key: str) -> Parcel | None:
+        """Remove a parcel whose place another one takes, however far it is: its receipt no longer matters."""
+        box = self._boxes.get(addressee)
+        parcel = box.get(key) if box else None
+        if parcel is not None:
+            self._remove(parcel)
+        return parcel
+
     def open(self, addressee: str, now: float, operation: Operation | None = None) -> ReceiptId:
         """Begin a response."""
         receipt = self._mint.receipt()

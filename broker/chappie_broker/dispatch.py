@@ -551,24 +551,26 @@ class Dispatch:
 
     def _finished(self, link: Link, message: Finished) -> None:
         session = self._own(link, message.session)
-        if message.operation in self.settled and message.operation not in self.recalling:
-            self._take_orphans(message.operation)
-            link.send(Settled(session=session.info.id, operations=(message.operation,)))
-            return
         operation = self.ledger.get(message.operation)
+        was_doubtful = operation is not None and operation.status is Status.INTERRUPTED
+        if message.operation in self.settled and message.operation not in self.recalling:
+            if not was_doubtful or message.status == "interrupted":
+                self._take_orphans(message.operation)
+                link.send(Settled(session=session.info.id, operations=(message.operation,)))
+                return
+            del self.settled[message.operation]  # only our doubt has arrived, not this
         if operation is None:
             operation = self._adopt(session, message)
         elif operation.target.session != message.session:
             return
-        was_doubtful = operation.status is Status.INTERRUPTED
         event = "restarted" if message.status == "interrupted" else message.status
         if operation.advance(event, self._now()):
             operation.error, operation.entry = message.error, message.entry
             operation.executed = message.executed
             if was_doubtful:
-                # Better word than the doubt that was posted, if that has not been shown yet.
-                doubt = self.mailroom.take_back(operation.origin.id, result_key(operation.id))
-                operation.offered = doubt is not None and doubt.offers > 0
+                # Better word than the doubt, whoever has seen that.
+                doubt = self.mailroom.supersede(operation.origin.id, result_key(operation.id))
+                operation.offered = operation.offered or (doubt is not None and doubt.offers > 0)
             self._settle_outcome(operation)
         session.doubtful.pop(operation.id, None)
         if session.running is operation:

@@ -524,6 +524,34 @@ async def test_an_outcome_after_we_gave_up_is_better_than_our_doubt(tmp_path: Pa
         assert ended.status is Status.DONE
 
 
+@pytest.mark.parametrize("requests", [0, 1, 2])
+async def test_an_outcome_arrives_also_when_the_doubt_has_been_told_before(
+    tmp_path: Path, requests: int
+) -> None:
+    """B42: the doubt was shown, or has even arrived for certain; the output that came later is not lost."""
+    async with broker(tmp_path, cancel_silence=0.01) as board:
+        agent = ScriptedAgent(board.dispatch)
+        agent.hold = True
+        agent.register("s")
+        view = await board.call(submit(chat("a"), wait=0.01))
+        doubt = await board.call(Submit(caller=chat("a"), operation=view.operation, cancel=True))
+        assert doubt.status is Status.INTERRUPTED
+        board.told(doubt.companions.receipt, sent=True)
+        agent.hold = False
+        for _ in range(requests):  # each settles what was sent before it
+            other = await board.call(submit(chat("a")))
+            assert other.companions.items == ()
+            board.told(other.companions.receipt, sent=True)
+        agent.finish(agent.batches()[0])
+        later = await board.call(submit(chat("a")))
+        (item,) = later.companions.items
+        assert (item.operation, item.status) == (view.operation, Status.DONE)
+        assert item.results
+        board.told(later.companions.receipt, sent=True)
+        last = await board.call(submit(chat("a")))
+        assert last.companions.items == ()
+
+
 async def test_a_wait_ends_early_when_a_person_must_act(tmp_path: Path) -> None:
     async with broker(tmp_path) as board:
         agent = ScriptedAgent(board.dispatch)

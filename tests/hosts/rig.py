@@ -1,5 +1,6 @@
 """A broker, a model endpoint that can be killed, and a scripted ChatGPT; every process is ended by its id."""
 
+import base64
 import json
 import os
 import signal
@@ -26,7 +27,8 @@ PNG = bytes.fromhex(
 
 
 def clean_environment(**more: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("CHAPPIE_")}
+    unwanted = ("CHAPPIE_", "XDG_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(unwanted)}
     return {**kept, **more}
 
 
@@ -57,10 +59,16 @@ class Served:
 class Bridge:
     """`room` holds everything; `work` is where the programs work, `home` is their person's directory."""
 
-    def __init__(self, room: Path) -> None:
+    def __init__(self, room: Path, settings: str = "") -> None:
+        """`settings`: what its person's `config.toml` says."""
         self.state, self.work, self.log, self.home = (room / n for n in ("state", "work", "log", "home"))
         self.work.mkdir(parents=True)
         self.home.mkdir()
+        if settings:
+            own = self.home / ".config" / "chappie-bridge" / "config.toml"
+            own.parent.mkdir(parents=True)
+            own.touch(mode=0o600)
+            own.write_text(settings, encoding="utf-8")
         ports = ("--http", "127.0.0.1:0", "--link", "127.0.0.1:0")
         self._broker = Served(
             "up", "--no-agent", "--json", "--state", str(self.state), *ports, log=self.log, home=self.home
@@ -92,8 +100,8 @@ class Bridge:
 
 
 @asynccontextmanager
-async def bridge(room: Path) -> AsyncGenerator[Bridge]:
-    made = await to_thread.run_sync(Bridge, room)
+async def bridge(room: Path, settings: str = "") -> AsyncGenerator[Bridge]:
+    made = await to_thread.run_sync(Bridge, room, settings)
     try:
         await made.chatgpt.connect()
         yield made
@@ -139,7 +147,7 @@ class Result:
     """One call's part of an answer."""
 
     def __init__(self, head: dict[str, Any]) -> None:
-        self.head, self.text, self.images = head, "", 0
+        self.head, self.text, self.images, self.picture = head, "", 0, b""
 
     @property
     def failed(self) -> bool:
@@ -152,6 +160,7 @@ def results(answer: Answer) -> list[Result]:
     for block in answer.blocks[1:]:
         if block["type"] == "image":
             found[-1].images += 1
+            found[-1].picture = base64.b64decode(block["data"])
         if block["type"] != "text":
             continue
         head = _head(block["text"])

@@ -35,8 +35,8 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage(room: Path, name: str) -> AsyncGenerator[Stage]:
-    async with bridge(room / "bridge") as made:
+async def stage(room: Path, name: str, settings: str = "") -> AsyncGenerator[Stage]:
+    async with bridge(room / "bridge", settings) as made:
         program = DRIVERS[name](made)
         async with anyio.create_task_group() as tasks:
             try:
