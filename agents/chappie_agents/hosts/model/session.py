@@ -5,34 +5,28 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from pathlib import Path
 
 import anyio
-from anyio import to_thread
 from anyio.abc import TaskGroup, TaskStatus
 
-from chappie_agents.answers import Answers
 from chappie_agents.callers import attributed
-from chappie_agents.files import Files
 from chappie_agents.hosts.model.asked import Asked
 from chappie_agents.hosts.model.heard import Heard
 from chappie_agents.hosts.model.hold import Hold
 from chappie_agents.hosts.model.journal import Home, Journal, Memory
 from chappie_agents.hosts.model.knowledge import WAKE, Habits, Settings
 from chappie_agents.hosts.model.records import Operation, Records
+from chappie_agents.hosts.model.shelf import Shelf
 from chappie_agents.hosts.model.speaker import Speaker
 from chappie_agents.hosts.model.turns import TURN, Given, Phase, compacted, sequel
 from chappie_agents.hosts.model.work import Work
 from chappie_agents.spool import Spool
 from chappie_agents.transcript import Transcript
-from chappie_agents.upkeep import TIDY_EVERY
 from chappie_bridge.codec.calling import calls_for
 from chappie_bridge.codec.loose import plain
 from chappie_bridge.codec.programs import visible
-from chappie_bridge.codec.turn import OfferedTool, Outcome, Turn, is_ours
-from chappie_bridge.wire.blocks import Content
+from chappie_bridge.codec.turn import OfferedTool, Outcome, Turn
 from chappie_bridge.wire.errors import (
-    BadArguments,
     BridgeError,
     Cancelled,
     Failure,
@@ -43,29 +37,21 @@ from chappie_bridge.wire.errors import (
 )
 from chappie_bridge.wire.ids import CallId, Mint, OperationId
 from chappie_bridge.wire.messages import (
-    Admit,
     Asking,
     Cancel,
-    Describe,
-    Description,
     Done,
-    Failed,
     Message,
     Notice,
     PostChat,
-    Pull,
-    ReadHistory,
-    Recall,
     RequestEnded,
     RequestOpened,
     RunBatch,
     SessionChanged,
     Settled,
     Typed,
-    Withdraw,
 )
 from chappie_bridge.wire.ports import Link
-from chappie_bridge.wire.values import ModelRequest, Need, Origin, SessionInfo, ToolResult
+from chappie_bridge.wire.values import ModelRequest, Need, SessionInfo, ToolResult
 
 log = logging.getLogger("chappie.model")
 
@@ -103,7 +89,6 @@ class ProgramSession:
         self.directory, self.spool = home.path, spool
         self.minted: tuple[CallId, ...] = memory.given.calls if memory.given else ()
         """Those of the newest batch, finished or not."""
-        self._native: Answers | None = None
         self._program, self._home, self._journal = memory.program, home, journal
         self._habits, self._settings, self._moved = habits, settings, moved
         self._now, self._mint = now, mint
@@ -122,15 +107,15 @@ class ProgramSession:
             lambda: self.info, transcript, journal, spool, self._start, now=now, mint=mint
         )
         self._asked = Asked(self._request_opened, self._request_ended)
-        self._answers = Answers(
-            lambda: self.info, transcript, journal, spool, (), habits.surroundings, self._start, self._keep
-        )
-        self._files = Files(
-            self.info.id,
-            home.path / "transfers",
-            directory=Path(self.info.cwd or "/"),
-            permit=self._permit,
-            work=self._answers.work,
+        self._shelf = Shelf(
+            lambda: self.info,
+            lambda: self.tools,
+            home.path,
+            transcript,
+            journal,
+            spool,
+            habits=habits,
+            settings=settings,
             start=self._start,
             now=now,
         )
@@ -141,13 +126,7 @@ class ProgramSession:
             Settled: self._settled,
             Notice: self._noticed,
             Typed: self._typed,
-            ReadHistory: self._read,
-            Withdraw: self._withdraw,
-            Admit: partial(self._answers.admit, self._settings.callers),
-            Describe: self._describe,
-            Recall: self._answers.recall,
-            Pull: self._pull,
-            **self._files.takes,
+            **self._shelf.takes,
         }
         self._resume(journal.open_operations(transcript))
 
@@ -172,12 +151,12 @@ class ProgramSession:
                 if self._work is not None:
                     self._work.began = anyio.current_time()
                     self._start(partial(self._watch, self._work))
-                self._start(self._tidy)
+                self._start(self._shelf.tidy)
                 await self._records.run()
         finally:
             self._speaker.drop()
             await self._records.close()
-            self._files.shut()
+            self._shelf.shut()
 
     # -- what the host calls ---------------------------------------------------------------------
 
@@ -197,9 +176,7 @@ class ProgramSession:
 
     def detached(self) -> None:
         self._records.detach()
-        for answers in (self._answers, self._native):
-            if answers is not None:
-                answers.drop()
+        self._shelf.drop()
 
     def refused(self, failure: Failure) -> None:
         log.error("session %s is not registered: %s", self.info.id, failure.message)
@@ -213,7 +190,7 @@ class ProgramSession:
 
     def received_chunk(self, link: Link, stream: int, offset: int, data: bytes) -> bool:
         """False: it waits for no such stream."""
-        return self._files.received_chunk(link, stream, offset, data)
+        return self._shelf.received_chunk(link, stream, offset, data)
 
     # -- requests of the program -----------------------------------------------------------------
 
@@ -318,15 +295,7 @@ class ProgramSession:
 
     def show(self, transcript: Transcript) -> None:
         """From now on history is read from there."""
-        self._native = Answers(
-            lambda: self.info,
-            transcript,
-            self._journal,
-            self.spool,
-            (),
-            self._habits.surroundings,
-            self._start,
-        )
+        self._shelf.show(transcript)
 
     def stirred(self) -> None:
         """The program wrote something down: it is there."""
@@ -478,7 +447,7 @@ class ProgramSession:
     def _conclude(self, work: Work, results: Sequence[ToolResult], *, stopped: bool) -> None:
         self._work = None
         for result in results:
-            self._keep(result.content)
+            self._shelf.keep(result.content)
         self._records.results(work.message.operation, results)
         error = Cancelled("The person stopped the program while this ran.") if stopped else None
         self._records.finish(
@@ -584,67 +553,7 @@ class ProgramSession:
         self._records.tell(RequestEnded(session=self.info.id, request=name))
         self._show()
 
-    # -- files -----------------------------------------------------------------------------------
-
-    async def _permit(self, path: str, *, writing: bool, origin: Origin | None) -> Path:
-        if not self.info.cwd and not path.startswith(("/", "~/")):
-            raise BadArguments("The program has not said where it works; give an absolute path.")
-        cwd = Path(self.info.cwd or "/")
-        return await self._settings.policy.permit(
-            path,
-            cwd=cwd,
-            tool="transfer",
-            writing=writing,
-            session=self.info.id,
-            conversation=None if origin is None else origin.conversation,
-        )
-
-    def _keep(self, content: Content) -> None:
-        self._files.keep(content)
-
-    async def _tidy(self) -> None:
-        while True:
-            await self._files.tidy(self._now())
-            await anyio.sleep(TIDY_EVERY)
-
-    def _pull(self, link: Link, message: Pull) -> None:
-        if message.source.startswith("spill:"):
-            self._answers.pull(link, message)
-        else:
-            self._files.pull(link, message)
-
     # -- other messages --------------------------------------------------------------------------
-
-    def _read(self, link: Link, message: ReadHistory) -> None:
-        # A result is read in full under its call's id, as it was told.
-        ours = message.range.entry is not None and is_ours(message.range.entry)
-        (self._answers if ours else self._native or self._answers).read(link, message)
-
-    def _withdraw(self, link: Link, message: Withdraw) -> None:
-        self._answers.withdraw(link, message)
-        if self._native is not None:
-            self._native.withdraw(link, message)
-
-    def _describe(self, link: Link, message: Describe) -> None:
-        async def answer() -> None:
-            around = await to_thread.run_sync(self._habits.surroundings)
-            tools = [tool.definition() for tool in self.tools]
-            known = {tool.name for tool in tools}
-            wanted = message.names
-            description = Description(
-                request=message.request,
-                session=message.session,
-                tools=tuple(tool for tool in tools if wanted is None or tool.name in wanted),
-                skills=around.skills,
-                global_agents=around.global_agents,
-                unknown=tuple(name for name in wanted or () if name not in known),
-            )
-            try:
-                link.send(description)
-            except BridgeError as error:
-                link.send(Failed(request=message.request, failure=error.failure()))
-
-        self._start(answer)
 
     def _typed(self, link: Link, message: Typed) -> None:
         async def take() -> None:
