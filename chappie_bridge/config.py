@@ -31,7 +31,7 @@ ALSO = {"localTools": "local_tools"}
 """Names that configurations written elsewhere have for our keys."""
 
 
-FLAGS = {"listen": "--link"}
+FLAGS = {"listen": "--link", "model_port": "--port"}
 """Settings whose flag has another name."""
 
 
@@ -120,6 +120,9 @@ class Settings(BaseModel):
     download_max: int = Field(2 * 1024**3, ge=1024)
     download_seconds: float = Field(3600, gt=0)
     download_hosts: tuple[str, ...] = ()
+    model_port: int = Field(24275, ge=0, le=65535)
+    keep_alive: float = Field(10, ge=1, le=120)
+    hold_grace: float = Field(20, ge=0, le=600)
     titles: Literal["local", "chatgpt"] = "local"
     subagents: Literal["hide", "drive"] = "hide"
     summary_wait: float = Field(120, ge=1, le=3600)

@@ -31,15 +31,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("chappie.model")
 
-PORT = 24275
-
 
 @click.group(invoke_without_command=True)
-@click.option("--port", type=click.IntRange(0, 65535), default=PORT, help="0 takes a free one.")
-@settings("connect")
+@settings("connect", "model_port")
 @as_json
 @click.pass_context
-def model(ctx: click.Context, loaded: Loaded, as_json: bool, port: int) -> None:
+def model(ctx: click.Context, loaded: Loaded, as_json: bool) -> None:
     """Serve the model `chappie` to agent programs of this machine.
 
     A person selects it in Pi, Codex, OpenCode, Claude Code or Qwen Code, and ChatGPT works there.
@@ -51,10 +48,10 @@ def model(ctx: click.Context, loaded: Loaded, as_json: bool, port: int) -> None:
         from .loop import run
 
         state = StateDirectory.visit(loaded.settings.state_directory)
-        run(_serve, loaded, state, port, as_json)
+        run(_serve, loaded, state, as_json)
 
 
-async def _serve(loaded: Loaded, state: StateDirectory, port: int, as_json: bool) -> None:
+async def _serve(loaded: Loaded, state: StateDirectory, as_json: bool) -> None:
     import anyio
     from chappie_agents.attendant import AgentHost
     from chappie_agents.dial import Dial
@@ -102,7 +99,7 @@ async def _serve(loaded: Loaded, state: StateDirectory, port: int, as_json: bool
                 await tasks.start(on_signal, life)
                 await tasks.start(host.run)
                 await tasks.start(house.run)
-                async with _http(endpoint, port) as taken:
+                async with _http(endpoint, loaded.settings.model_port) as taken:
                     stack.enter_context(_told_to_doctor(state, f"http://127.0.0.1:{taken}"))
                     tasks.start_soon(dial.run)
                     _announce(state, taken, as_json)
@@ -119,6 +116,8 @@ def _chosen(settings: BridgeSettings) -> Settings:
     return Settings(
         summary_wait=settings.summary_wait,
         no_word=settings.no_word,
+        keep_alive=settings.keep_alive,
+        grace=settings.hold_grace,
         subagents=settings.subagents == "drive",
         titles=settings.titles == "chatgpt",
         callers=Callers(callers(settings)),
@@ -155,11 +154,10 @@ def _announce(state: StateDirectory, port: int, as_json: bool) -> None:
 @model.command()
 @click.argument("program", type=click.Choice(["pi", "codex", "opencode", "claude", "qwen"]))
 @click.option("--write", is_flag=True, help="Write the files; what was there is kept beside them.")
-@click.option("--port", type=click.IntRange(1, 65535), default=PORT, help="Where `model` listens.")
 @click.option("--home", metavar="DIR", type=click.Path(file_okay=False, path_type=Path), hidden=True)
-@settings()
+@settings("model_port")
 @as_json
-def install(loaded: Loaded, as_json: bool, program: str, write: bool, port: int, home: Path | None) -> None:
+def install(loaded: Loaded, as_json: bool, program: str, write: bool, home: Path | None) -> None:
     """Print, or with --write write, what PROGRAM needs to use the model `chappie`."""
     from chappie_agents.hosts.model import install
     from chappie_broker.state import StateDirectory
@@ -167,6 +165,9 @@ def install(loaded: Loaded, as_json: bool, program: str, write: bool, port: int,
     from . import output
     from .programs import local
 
+    port = loaded.settings.model_port
+    if not port:
+        raise click.UsageError("A program must know the port: give --port, or set model_port.")
     state = StateDirectory.visit(loaded.settings.state_directory)
     key = state.secret("model-key")
     plan = install.plan(program, f"http://127.0.0.1:{port}", key, home or Path.home(), local(state))

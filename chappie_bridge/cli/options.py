@@ -24,6 +24,12 @@ _SETTINGS = {
     "connect": click.option(
         "--connect", metavar="URL", help="The broker's link, if it is not on this machine."
     ),
+    "model_port": click.option(
+        "--port",
+        "model_port",
+        type=click.IntRange(0, 65535),
+        help="Of the model endpoint on 127.0.0.1; 0 takes a free one.",
+    ),
     "log_level": click.option(
         "--log-level",
         type=click.Choice(["debug", "info", "warning", "error"]),

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 MODEL_DOOR = "model-door.json"
 """In the state directory while the model endpoint runs: its address."""
 
-PORT = 24275
-
 _WITHIN = 5.0
 
 
@@ -31,8 +29,9 @@ def local(state: StateDirectory) -> tuple[str, ...]:
     return (sys.executable, "-m", "chappie_bridge.cli", "local", "--state", str(state.path))
 
 
-def findings(state: StateDirectory, home: Path) -> Iterator[Finding]:
-    """Nothing is said of programs that were never configured.  Blocks."""
+def findings(state: StateDirectory, home: Path, port: int) -> Iterator[Finding]:
+    """`port`: where the endpoint listens when it runs.  Nothing is said of programs that were never
+    configured.  Blocks."""
     if not (state.path / "model-key").exists():
         return
     key = state.secret("model-key")
@@ -44,9 +43,11 @@ def findings(state: StateDirectory, home: Path) -> Iterator[Finding]:
         yield Finding("model endpoint", "ok", "not running; `chappie-bridge model` starts it")
     else:
         yield _endpoint(url, key)
+    configured = f"http://127.0.0.1:{port}"
+    elsewhere = f" --port {urlsplit(url).port}" if url is not None and url != configured else ""
     for program in PROGRAMS:
         try:
-            made = plan(program, url or f"http://127.0.0.1:{PORT}", key, home, local(state))
+            made = plan(program, url or configured, key, home, local(state))
         except (BridgeError, OSError, UnicodeDecodeError) as error:
             yield Finding(program, "warning", str(error), f"chappie-bridge model install {program}")
             continue
@@ -55,7 +56,7 @@ def findings(state: StateDirectory, home: Path) -> Iterator[Finding]:
             continue
         wrong = [str(change.path) for change in made.changes if change.needed]
         if wrong:
-            todo = f"chappie-bridge model install {program} --write"
+            todo = f"chappie-bridge model install {program} --write{elsewhere}"
             yield Finding(program, "warning", f"not as this version needs it: {', '.join(wrong)}", todo)
         else:
             yield Finding(program, "ok", f"configured; start it with `{made.start}`")

@@ -69,8 +69,10 @@ def _of_programs(loaded: Loaded) -> list[Finding]:
 
     from . import programs
 
+    settings = loaded.settings
     try:
-        return list(programs.findings(StateDirectory.visit(loaded.settings.state_directory), Path.home()))
+        state = StateDirectory.visit(settings.state_directory)
+        return list(programs.findings(state, Path.home(), settings.model_port))
     except StateError:
         return []  # said already
 

@@ -93,6 +93,13 @@ async def test_a_held_request_begins_at_once_and_has_a_real_event_every_ten_seco
         assert all(part.startswith(b"data: {") for part in reply.parts)
 
 
+async def test_how_often_a_program_hears_that_it_is_heard_is_its_owners_choice(tmp_path: Path) -> None:
+    async with stage(tmp_path, Settings(keep_alive=3)) as on:
+        reply = await Program(on, S).says("hello").asks().begun()
+        await anyio.sleep(10)
+        assert len(reply.parts) == 1 + 3
+
+
 async def test_an_hour_of_holding_costs_little_and_grows_nothing(tmp_path: Path) -> None:
     """At most 60 KiB for one hold, whatever the program's history is, and 100 KiB with its session."""
     async with stage(tmp_path) as on:

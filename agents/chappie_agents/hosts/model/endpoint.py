@@ -26,9 +26,6 @@ from chappie_bridge.wire.errors import BadArguments, BridgeError, Failure, Forbi
 
 log = logging.getLogger("chappie.model")
 
-KEEP_ALIVE = 10.0
-"""Seconds between two real events of the protocol while a request is held."""
-
 BODY_MAX = 64 * 1024 * 1024
 """Bytes of a request: programs send their whole history each time, images included."""
 
@@ -132,7 +129,7 @@ class Endpoint:
             await self._extend(path.removeprefix("/chappie/"), headers, receive, send)
         elif (api := api_at(path)) is not None:
             reply = await self._open(api, headers, receive)
-            await _answer(reply, receive, send)
+            await _answer(reply, receive, send, self._house.settings.keep_alive)
         else:
             raise BadArguments(f"There is no {path[:64]} here.")
 
@@ -202,8 +199,8 @@ def _never(answer: Answer) -> bytes:
 # --- one connection -----------------------------------------------------------------------------
 
 
-async def _answer(reply: _Reply, receive: Receive, send: Send) -> None:
-    """Until the answer's end, the program's, or the hold's."""
+async def _answer(reply: _Reply, receive: Receive, send: Send, keep_alive: float) -> None:
+    """Until the answer's end, the program's, or the hold's; `keep_alive` in seconds."""
     hold = reply.hold
     async with anyio.create_task_group() as tasks:
 
@@ -215,7 +212,10 @@ async def _answer(reply: _Reply, receive: Receive, send: Send) -> None:
 
         tasks.start_soon(watch)
         try:
-            if await (_stream(reply, reply.stream, send) if reply.stream else _wait_whole(reply, send)):
+            stream = reply.stream
+            if await (
+                _stream(reply, stream, send, keep_alive) if stream else _wait_whole(reply, send, keep_alive)
+            ):
                 hold.written()
         except OSError:
             pass  # it left while we wrote
@@ -226,13 +226,13 @@ async def _answer(reply: _Reply, receive: Receive, send: Send) -> None:
         raise _Gone
 
 
-async def _stream(reply: _Reply, stream: Stream, send: Send) -> bool:
+async def _stream(reply: _Reply, stream: Stream, send: Send, keep_alive: float) -> bool:
     kind = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
     await send({"type": "http.response.start", "status": 200, "headers": kind})
     await send(_part(stream.open()))
     hold = reply.hold
     while not hold.replaced:
-        if not await hold.stirred(KEEP_ALIVE):
+        if not await hold.stirred(keep_alive):
             await send(_part(stream.keep_alive()))
             continue
         while (answer := hold.next()) is not None:
@@ -248,12 +248,12 @@ async def _stream(reply: _Reply, stream: Stream, send: Send) -> bool:
     return False
 
 
-async def _wait_whole(reply: _Reply, send: Send) -> bool:
+async def _wait_whole(reply: _Reply, send: Send, keep_alive: float) -> bool:
     kind = [(b"content-type", b"application/json")]
     await send({"type": "http.response.start", "status": 200, "headers": kind})
     hold = reply.hold
     while not hold.replaced:
-        if not await hold.stirred(KEEP_ALIVE):
+        if not await hold.stirred(keep_alive):
             await send(_part(BODY_KEEP_ALIVE))
             continue
         while (answer := hold.next()) is not None:

@@ -50,12 +50,14 @@ class Habits(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """Times in seconds.  `no_word`: a batch without any word for so long says so.  `summary_wait`: how long
-    a request for text waits for ChatGPT.  `subagents`: tools that start them are shown and may be called.
+    a request for text waits for ChatGPT.  `keep_alive`: between two real events of the protocol while a
+    request is held.  `subagents`: tools that start them are shown and may be called.
     `titles`: they are ChatGPT's work, too.  `callers` says which other sessions may do something here,
     `policy` which files `transfer` may reach; what tools may do is the program's own affair."""
 
     no_word: float = 60.0
     summary_wait: float = 120.0
+    keep_alive: float = 10.0
     grace: float = GRACE
     wake_wait: float = 30.0
     subagents: bool = False
