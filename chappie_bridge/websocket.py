@@ -15,7 +15,9 @@ from websockets.http11 import Request, Response
 from websockets.protocol import CLIENT, CONNECTING, OPEN
 from websockets.server import ServerProtocol
 
+from .binary import Cutter, binary_frame
 from .wire.errors import Lost
+from .wire.link import CHUNK_HEADER
 from .wire.messages import MAX_MESSAGE
 
 MAX_FRAME = MAX_MESSAGE + 256
@@ -65,6 +67,8 @@ class WebSocket(asyncio.Protocol):
         self._paused = False
         self._waiting: deque[bytes] = deque()
         self._parts: list[bytes] = []
+        self._http: bytes | None = b""  # the last bytes of an opening that is not over
+        self._cutter = Cutter(masked=protocol.side is not CLIENT, limit=MAX_FRAME, apart=CHUNK_HEADER)
         self._one_chunk = asyncio.Lock()
         self._drained = asyncio.Event()
         self._drained.set()
@@ -80,7 +84,8 @@ class WebSocket(asyncio.Protocol):
     def text(self, data: bytes) -> None:
         raise NotImplementedError
 
-    def binary(self, data: bytes) -> None:
+    def binary(self, head: bytes, data: bytes) -> None:
+        """`head` has the first `CHUNK_HEADER` bytes, as far as there are so many."""
         raise NotImplementedError
 
     def closed(self, codes: frozenset[int]) -> None:
@@ -113,14 +118,14 @@ class WebSocket(asyncio.Protocol):
         elif self._gathered > BURST:
             self.flush()
 
-    async def write_chunk(self, data: bytes) -> None:
-        """Send a binary frame when the socket is empty; text frames overtake it until then.
+    async def write_chunk(self, head: bytes, data: bytes) -> None:
+        """Send both as one binary frame when the socket is empty; text frames overtake it until then.
 
         :raises Lost: when the connection is closed, now or while waiting."""
         async with self._one_chunk:
             await self.drain()
-            self.protocol.send_binary(data)
             self.flush()
+            self._transport.writelines(binary_frame(head, data, masked=self.protocol.side is CLIENT))
             await self.drain()
 
     async def drain(self) -> None:
@@ -173,12 +178,13 @@ class WebSocket(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._heard += 1
         self._gathering = True  # the answers to what came together go together
-        self.protocol.receive_data(data)
-        for event in self.protocol.events_received():
-            if not isinstance(event, Frame):
-                self.opening(event)
-            elif self.protocol.close_sent is None or self.protocol.close_rcvd_then_sent:
-                self._take(event)
+        if self._http is not None:
+            data = self._opened(self._http, data)
+        for part in self._cutter.feed(data):
+            if isinstance(part, bytes):
+                self._parse(part)
+            elif self.protocol.state is OPEN:
+                self.binary(part.head, part.data)
         self._release()
 
     def eof_received(self) -> None:
@@ -213,6 +219,27 @@ class WebSocket(asyncio.Protocol):
 
     # --- the rest ---
 
+    def _opened(self, before: bytes, data: bytes) -> bytes:
+        """What came after the opening; of one that did not end well the protocol gets all."""
+        end = (before + data).find(b"\r\n\r\n") - len(before) + 4
+        if end < 4 - len(before):
+            self._http = (before + data)[-3:]
+            end = len(data)
+        self._parse(data[:end])
+        if self.protocol.state is OPEN:
+            self._http = None
+            return data[end:]
+        self._parse(data[end:])
+        return b""
+
+    def _parse(self, data: bytes) -> None:
+        self.protocol.receive_data(data)
+        for event in self.protocol.events_received():
+            if not isinstance(event, Frame):
+                self.opening(event)
+            elif self.protocol.close_sent is None or self.protocol.close_rcvd_then_sent:
+                self._take(event)
+
     def _take(self, frame: Frame) -> None:
         if frame.opcode not in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT):
             return
@@ -221,7 +248,7 @@ class WebSocket(asyncio.Protocol):
         elif frame.opcode is Opcode.TEXT:
             self.text(bytes(frame.data))
         else:
-            self.binary(bytes(frame.data))
+            self._binary(bytes(frame.data))
 
     def _gather(self, frame: Frame) -> None:
         if frame.opcode is not Opcode.CONT:
@@ -232,7 +259,10 @@ class WebSocket(asyncio.Protocol):
         elif frame.fin:
             data = b"".join(self._parts)
             self._parts.clear()
-            (self.text if self._parts_are_text else self.binary)(data)
+            (self.text if self._parts_are_text else self._binary)(data)
+
+    def _binary(self, data: bytes) -> None:
+        self.binary(data[:CHUNK_HEADER], data[CHUNK_HEADER:])
 
     def _release(self) -> None:
         self._gathering = False

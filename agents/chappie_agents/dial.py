@@ -283,10 +283,10 @@ class _DialSocket(WebSocket):
         except Exception:
             _log.exception("the attendant failed")
 
-    def binary(self, data: bytes) -> None:
+    def binary(self, head: bytes, data: bytes) -> None:
         try:
             if self._dial.socket is self:
-                self._dial.feed_chunk(data)
+                self._dial.feed_chunk(head, data)
         except LinkFault as fault:
             self._fault(fault)
         except Exception:

@@ -15,8 +15,9 @@ from pathlib import Path
 
 from chappie_agents.resolved import directory, flush, reading, regular
 from chappie_bridge.wire.errors import PathExists
+from chappie_bridge.wire.link import CHUNK_BYTES
 
-BLOCK = 64 * 1024
+BLOCK = CHUNK_BYTES
 """Bytes that are left out of the file, as a hole, when all of them are zero."""
 
 _ZEROS = bytes(BLOCK)

@@ -33,7 +33,6 @@ from chappie_bridge.wire.files import HashSource, OpenSource, SourceHashed, Sour
 from chappie_bridge.wire.link import CHUNK_BYTES
 from chappie_bridge.wire.messages import Pull, Pulled
 from chappie_bridge.wire.ports import Link
-from chappie_bridge.wire.transfer import PULL
 
 MAX_SOURCES = 64
 """Files that are given at the same time."""
@@ -86,20 +85,25 @@ class _Source:
         """Of the whole, once all of it was read."""
         return self._hash.hexdigest() if self._hashed == self.place.size else None
 
-    def read(self, offset: int, length: int) -> bytes:
-        """Blocks.  :raises SourceChanged: Raises `OSError`."""
+    def read(self, offset: int, length: int) -> list[bytes]:
+        """In chunks.  Blocks.  :raises SourceChanged: Raises `OSError`."""
         end = min(offset + length, self.place.size)
         if offset > self._hashed:
             self._run(offset)
-        data = os.pread(self.descriptor, max(end - offset, 0), offset)
+        chunks: list[bytes] = []
+        while offset < end:
+            wanted = min(CHUNK_BYTES, end - offset)
+            data = os.pread(self.descriptor, wanted, offset)
+            if len(data) < wanted:
+                raise SourceChanged(f"{shown(self.place.path)} became shorter while it was read.")
+            chunks.append(data)
+            offset += wanted
+            if self._hashed < offset:  # while it is in the processor's cache
+                self._hash.update(data if self._hashed == offset - wanted else data[self._hashed - offset :])
+                self._hashed = offset
         check(self.descriptor, self.place)
-        if len(data) < end - offset:
-            raise SourceChanged(f"{shown(self.place.path)} became shorter while it was read.")
-        if offset <= self._hashed < end:
-            self._hash.update(memoryview(data)[self._hashed - offset :])
-            self._hashed = end
-            self._mark()
-        return data
+        self._mark()
+        return chunks
 
     def digest(self, length: int) -> str:
         """Of the first `length` bytes.  Blocks; reads again only what no mark is near.  Raises `OSError`."""
@@ -187,12 +191,12 @@ class Sources:
                 raise BadArguments(f"`offset` {message.offset} is beyond the end of {place.size} bytes.")
             offset, end = message.offset, min(place.size, message.offset + message.length)
             while offset < end:
-                length = min(PULL, end - offset)
+                length = min(CHUNK_BYTES, end - offset)
                 data = await to_thread.run_sync(os.pread, descriptor, length, offset)
                 check(descriptor, place)
                 if len(data) < length:
                     raise SourceChanged
-                await _send(link, message.stream, offset, data)
+                await link.send_chunk(message.stream, offset, data)
                 offset += length
         return Pulled(stream=message.stream, end=end, size=place.size)
 
@@ -239,12 +243,12 @@ class Sources:
         source = self._named(message.source)
         async with source.lock:
             with told_of(source.place.path):
-                data = await to_thread.run_sync(source.read, message.offset, message.length)
-            end = message.offset + len(data)
+                chunks = await to_thread.run_sync(source.read, message.offset, message.length)
+            end = message.offset + sum(map(len, chunks))
             sha256 = source.sha256 if end == source.place.size else None
             await source.sending.acquire()  # in the order of reading, but the next read begins already
         try:
-            await _send(link, message.stream, message.offset, data)
+            await _send(link, message.stream, message.offset, chunks)
         finally:
             source.sending.release()
         return Pulled(stream=message.stream, end=end, size=source.place.size, sha256=sha256)
@@ -362,6 +366,7 @@ def _told(source: str, place: _Place, followed: str | None) -> SourceOpened:
     )
 
 
-async def _send(link: Link, stream: int, offset: int, data: bytes) -> None:
-    for start in range(0, len(data), CHUNK_BYTES):
-        await link.send_chunk(stream, offset + start, data[start : start + CHUNK_BYTES])
+async def _send(link: Link, stream: int, offset: int, chunks: list[bytes]) -> None:
+    for data in chunks:
+        await link.send_chunk(stream, offset, data)
+        offset += len(data)

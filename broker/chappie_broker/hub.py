@@ -316,12 +316,12 @@ class _HubSocket(WebSocket):
                 if unknown is not None:
                     _log.warning("%s sent %r, unknown here", self._link.peer.instance, unknown.type)
 
-    def binary(self, data: bytes) -> None:
+    def binary(self, head: bytes, data: bytes) -> None:
         if self._link is None:
             self._fault(LinkFault("a chunk before the Hello"))
         elif self._link.socket is self:
             try:
-                self._link.feed_chunk(data)
+                self._link.feed_chunk(head, data)
             except LinkFault as fault:
                 self._fault(fault)
             except Exception:

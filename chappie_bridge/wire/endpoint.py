@@ -8,16 +8,15 @@ from .errors import Lost, Overloaded
 from .ids import DeviceId, InstanceId
 from .link import (
     Ack,
-    Chunk,
     LinkFault,
     Numbered,
     Unknown,
     Window,
+    chunk_head,
     decode,
     encode,
     frame_ack,
-    pack_chunk,
-    unpack_chunk,
+    unpack_head,
     unsupported,
 )
 from .messages import Failed, Message
@@ -58,8 +57,10 @@ class Socket(Protocol):
         """Hand over a text frame.  Never waits and never raises; a dead socket forgets it."""
         ...
 
-    async def write_chunk(self, data: bytes) -> None:
-        """Send one binary frame; returns when the socket took it.  :raises Lost: when it is closed."""
+    async def write_chunk(self, head: bytes, data: bytes) -> None:
+        """Send both as one binary frame; returns when the socket took it.
+
+        :raises Lost: when it is closed."""
         ...
 
     def abort(self) -> None:
@@ -108,7 +109,7 @@ class Endpoint:
         """See `ports.Link.send_chunk`.  :raises Lost:"""
         if self._socket is None:
             raise Lost("The link is down.")
-        await self._socket.write_chunk(pack_chunk(Chunk(stream, offset, data)))
+        await self._socket.write_chunk(chunk_head(stream, offset), data)
 
     # --- for the shell that owns the sockets ---
 
@@ -163,10 +164,12 @@ class Endpoint:
         self._acknowledge_soon()
         return unknown
 
-    def feed_chunk(self, data: bytes) -> None:
-        """One binary frame.  :raises LinkFault: when it is shorter than its header."""
-        stream, offset, body = unpack_chunk(data)
-        self._attendant.received_chunk(self, stream, offset, body)
+    def feed_chunk(self, head: bytes, data: bytes) -> None:
+        """One binary frame: its first `CHUNK_HEADER` bytes, and the others.
+
+        :raises LinkFault: when it has not so many."""
+        stream, offset = unpack_head(head)
+        self._attendant.received_chunk(self, stream, offset, data)
 
     def _refuse(self, unknown: Unknown) -> None:
         row = MESSAGES.get(unknown.type)

@@ -13,7 +13,7 @@ from websockets.frames import CloseCode
 from chappie_bridge.wire.endpoint import Endpoint
 from chappie_bridge.wire.errors import BridgeError, Failure, Lost, from_failure
 from chappie_bridge.wire.ids import DeviceId
-from chappie_bridge.wire.link import Hello, LinkFault, Welcome, decode, frame_refused
+from chappie_bridge.wire.link import CHUNK_HEADER, Hello, LinkFault, Welcome, decode, frame_refused
 
 from .clock import Process
 
@@ -46,10 +46,10 @@ class End:
     def write(self, frame: str) -> None:
         self.wire.carry(self, frame)
 
-    async def write_chunk(self, data: bytes) -> None:
+    async def write_chunk(self, head: bytes, data: bytes) -> None:
         if self.ended:
             raise Lost("The link is down.")
-        self.wire.carry(self, data)
+        self.wire.carry(self, head + data)
 
     def abort(self) -> None:
         self.wire.close(LOST)
@@ -103,7 +103,7 @@ class HubEnd(End):
 
     def chunk(self, data: bytes) -> None:
         if self._link is not None and self._link.socket is self:
-            self._link.feed_chunk(data)
+            self._link.feed_chunk(data[:CHUNK_HEADER], data[CHUNK_HEADER:])
 
     def closed(self, codes: frozenset[int]) -> None:
         if self._link is not None and self._link.detach(self):
@@ -147,7 +147,7 @@ class DialEnd(End):
 
     def chunk(self, data: bytes) -> None:
         if self._dial.socket is self:
-            self._dial.feed_chunk(data)
+            self._dial.feed_chunk(data[:CHUNK_HEADER], data[CHUNK_HEADER:])
 
     def closed(self, codes: frozenset[int]) -> None:
         self._ended_at = self._loop.time()

@@ -35,7 +35,7 @@ class ListSocket:
     def write(self, frame: str) -> None:
         self.frames.append(frame)
 
-    async def write_chunk(self, data: bytes) -> None:
+    async def write_chunk(self, head: bytes, data: bytes) -> None:
         raise NotImplementedError
 
     def abort(self) -> None:
@@ -220,10 +220,10 @@ def test_forgetting_starts_from_nothing_on_both_sides() -> None:
 
 def test_chunks_are_handed_over_as_they_are() -> None:
     end, heard, _, _ = endpoint()
-    end.feed_chunk(bytes(7) + b"\x01" + bytes(7) + b"\x02" + b"data")
+    end.feed_chunk(bytes(7) + b"\x01" + bytes(7) + b"\x02", b"data")
     assert heard.chunks == [(1, 2, b"data")]
     with pytest.raises(LinkFault):
-        end.feed_chunk(b"short")
+        end.feed_chunk(b"short", b"")
 
 
 @pytest.mark.anyio
