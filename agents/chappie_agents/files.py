@@ -54,7 +54,7 @@ class Files:
         """`home` (made if need be) keeps parts' records, offers and images; relative paths are those of
         `directory`.  `now`: seconds since the epoch.  Raises `OSError`."""
         home.mkdir(mode=0o700, exist_ok=True)
-        self._sources = Sources(home, permit, directory)
+        self._sources = Sources(home, permit, directory, now)
         self._sinks = Sinks(session, home / "parts", permit, start, now)
         self._work, self._start = work, start
         self.takes: dict[type[Message], Callable[[Link, Any], None]] = {
@@ -93,6 +93,7 @@ class Files:
     async def tidy(self, now: float) -> None:
         """`now` in seconds since the epoch."""
         try:
+            self._sources.expire(now - KEEP)
             await to_thread.run_sync(self._sources.tidy, now - KEEP)
             await self._sinks.tidy(now - KEEP)
         except OSError as error:

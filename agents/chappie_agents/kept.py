@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 Record = dict[str, object]
@@ -41,9 +41,9 @@ class Records:
         with contextlib.suppress(OSError):
             self._path(name).unlink()
 
-    def expired(self, before: float) -> Iterator[Record]:
+    def expired(self, before: float, spared: Callable[[Record], bool] = lambda _: False) -> Iterator[Record]:
         """Takes away, and gives, what was put before that (seconds since the epoch), and the oldest above
-        `MAX_RECORDS`."""
+        `MAX_RECORDS`; but nothing that is `spared`."""
         found: list[tuple[float, Path]] = []
         for path in self._directory.iterdir():
             with contextlib.suppress(OSError):
@@ -55,6 +55,8 @@ class Records:
             record: object = None
             with contextlib.suppress(OSError, ValueError):
                 record = json.loads(path.read_text(encoding="utf-8"))
+            if isinstance(record, dict) and spared(record):
+                continue
             with contextlib.suppress(OSError):
                 path.unlink()
             if isinstance(record, dict):

@@ -127,7 +127,7 @@ class Sinks:
                     sink.attach(message, link, self._now())
                     self._streams[sink.stream] = sink
                     return self._opened(sink)
-            if len(self._open) >= MAX_SINKS:
+            if len(self._open) >= MAX_SINKS and not self._forget_failed():
                 raise Overloaded("This device takes as many files as it may already.")
             if message.path.endswith(("/", "/.", "/..")):
                 raise NotAFile(f"{message.path!r} names a directory; name the file in it.")
@@ -212,9 +212,8 @@ class Sinks:
     # -- inside ----------------------------------------------------------------------------------
 
     def _sweep(self, before: float) -> None:
-        for record in self._records.expired(before):
-            if str(record.get("transfer")) not in self._open:
-                _remove_part(record)
+        for record in self._records.expired(before, lambda each: each.get("transfer") in self._open):
+            _remove_part(record)
 
     def _opened(self, sink: _Sink, *, discarded: bool = False) -> SinkOpened:
         part = sink.part
@@ -330,6 +329,13 @@ class Sinks:
         if record is not None and not record.get("published"):
             _remove_part(record)
             self._records.remove(transfer)
+
+    def _forget_failed(self) -> bool:
+        """One that failed, the oldest: its broker was told, its part is removed.  False: there is none."""
+        failed = [each for each in self._open.values() if each.failure is not None and each.idle.is_set()]
+        if failed:
+            self._forget(min(failed, key=lambda each: each.used))
+        return bool(failed)
 
     def _forget(self, sink: _Sink) -> None:
         self._streams.pop(sink.stream, None)

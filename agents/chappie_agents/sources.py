@@ -9,6 +9,7 @@ import os
 import secrets
 import uuid
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,6 +38,10 @@ from chappie_bridge.wire.ports import Link
 MAX_SOURCES = 64
 """Files that are given at the same time."""
 
+IDLE = 600.0
+"""Seconds after which a source that nobody asks for makes room for another, the one longest idle first.  Who
+opened it may have gone without a word; who comes back opens it again."""
+
 _READ = 1024 * 1024
 _MARKS = 8
 """Places, one a pull, from which a hash is taken up again; together more than a window."""
@@ -61,12 +66,18 @@ class _Place(NamedTuple):
 
 
 class _Source:
-    """An open file and the hash of what was read of it, which runs ahead of what its sink has."""
+    """An open file and the hash of what was read of it, which runs ahead of what its sink has; `used` is when
+    the broker last asked for anything of it."""
 
-    def __init__(self, descriptor: int, place: _Place) -> None:
-        self.descriptor, self.place = descriptor, place
+    def __init__(self, descriptor: int, place: _Place, now: float) -> None:
+        self.descriptor, self.place, self.used = descriptor, place, now
         self.lock, self.sending = anyio.Lock(), anyio.Lock()
         self._begin()
+
+    @property
+    def idle(self) -> bool:
+        """Nobody reads it, waits to read it, or sends what was read."""
+        return not (self.lock.locked() or self.sending.locked())
 
     def _begin(self) -> None:
         self._hash = hashlib.sha256()
@@ -128,9 +139,10 @@ class _Source:
 class Sources:
     """The sources of one session."""
 
-    def __init__(self, home: Path, permit: Permit, directory: Path) -> None:
-        """`home`: where offers and images are kept; paths are relative to `directory`."""
-        self._permit, self._directory = permit, directory
+    def __init__(self, home: Path, permit: Permit, directory: Path, now: Callable[[], float]) -> None:
+        """`home`: where offers and images are kept; paths are relative to `directory`; `now`: seconds since
+        the epoch."""
+        self._permit, self._directory, self._now = permit, directory, now
         self._offers = Records(home / "offers")
         self._images = home / "images"
         self._images.mkdir(mode=0o700, exist_ok=True)
@@ -154,16 +166,17 @@ class Sources:
         name = f"open:{message.transfer}"
         source = self._open.get(name)
         if source is None:
-            if len(self._open) >= MAX_SOURCES:
+            if len(self._open) >= MAX_SOURCES and not self.expire(self._now() - IDLE, most=1):
                 raise Overloaded("This device gives as many files as it may already.")
             with told_of(place.path):
                 descriptor = await to_thread.run_sync(_descriptor, place)
-            self._open[name] = _Source(descriptor, place)
+            self._open[name] = _Source(descriptor, place, self._now())
             return _told(name, place, followed)
         async with source.lock:
             with told_of(place.path):
                 descriptor = await to_thread.run_sync(_descriptor, place)
             source.reopen(descriptor, place)
+            source.used = self._now()
         return _told(name, place, followed)
 
     async def digest(self, message: HashSource) -> SourceHashed:
@@ -221,6 +234,14 @@ class Sources:
         part = path.with_name(f".{secrets.token_hex(8)}.part")
         part.write_bytes(data)
         part.replace(path)
+
+    def expire(self, before: float, *, most: int = MAX_SOURCES) -> int:
+        """Close sources that nobody asked for since then (seconds since the epoch), the oldest first, at most
+        so many.  How many there were."""
+        idle = [(each.used, name) for name, each in self._open.items() if each.used <= before and each.idle]
+        for _, name in sorted(idle)[:most]:
+            os.close(self._open.pop(name).descriptor)
+        return min(len(idle), most)
 
     def tidy(self, before: float) -> None:
         """Forget what was offered before that (seconds since the epoch).  Blocks."""
@@ -306,6 +327,7 @@ class Sources:
         source = self._open.get(name)
         if source is None:
             raise SourceChanged("The source is not open any more.")
+        source.used = self._now()
         return source
 
 

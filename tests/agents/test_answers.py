@@ -7,6 +7,7 @@ import pytest
 from chappie_agents.answers import Surroundings
 
 from chappie_bridge.wire.ids import EntryId, OperationId
+from chappie_bridge.wire.link import CHUNK_BYTES
 from chappie_bridge.wire.messages import (
     CallResult,
     Describe,
@@ -119,7 +120,7 @@ async def test_bytes_of_a_spilled_block_are_pulled_in_chunks(tmp_path: Path) -> 
         pulled = await link.reply(Pulled, 1)
         assert (pulled.stream, pulled.end, pulled.size) == (9, 301_000, len(data))
         assert b"".join(chunk for _, _, chunk in link.chunks) == data[1000:301_000]
-        assert all(len(chunk) <= 64 * 1024 for _, _, chunk in link.chunks)
+        assert all(len(chunk) <= CHUNK_BYTES for _, _, chunk in link.chunks)
         offsets = [offset for _, offset, _ in link.chunks]
         assert offsets[0] == 1000
         assert offsets == sorted(offsets)

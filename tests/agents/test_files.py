@@ -14,6 +14,7 @@ import anyio
 import pytest
 from chappie_agents import part as parts
 from chappie_agents.policy import Answer, Decision, Policy, Rule, Scope
+from chappie_agents.sources import IDLE
 
 from chappie_bridge.wire.blocks import Image
 from chappie_bridge.wire.files import (
@@ -470,6 +471,81 @@ async def test_sinks_that_were_left_open_make_room_again_after_a_day(
         published = await r.ask(r.close(data, transfer="used"), Published)
         assert Path(published.path).read_bytes() == data
         assert await r.refused(r.close(b"half", transfer="left")) == "unknown_operation"
+
+
+async def test_a_failed_sink_whose_broker_is_gone_makes_room(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chappie_agents.sinks.MAX_SINKS", 2)
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async with rig(home) as r:
+        for number, name in enumerate(("first", "second")):
+            await r.ask(r.sink(name, transfer=name, stream=number), SinkOpened)
+        assert await r.refused(r.sink("third", transfer="third", stream=2)) == "overloaded"
+        with monkeypatch.context() as patch:
+            patch.setattr(parts.os, "pwritev", full)
+            r.on.host.received_chunk(r.link, 0, 0, b"x")
+            await r.link.one(SinkFailed)
+        await r.ask(r.sink("third", transfer="third", stream=2), SinkOpened)
+        assert await r.refused(r.close(b"x", transfer="first")) == "unknown_operation"
+        assert await r.refused(r.sink("fourth", transfer="fourth", stream=3)) == "overloaded"
+
+
+async def test_a_part_in_use_is_gone_on_with_after_a_restart_however_long_it_takes(home: Path) -> None:
+    import time
+
+    clock = Clock()
+    async with stage(home, (), clock=clock) as on:
+        r = Rig(on, await on.link())
+        await r.ask(r.sink("target"), SinkOpened)
+        await r.put(b"half")
+        clock.time = time.time() + 30 * 3600
+        await r.put(b"more", offset=4)
+        await on.session._files.tidy(clock.time)
+    async with rig(home) as r:
+        opened = await r.ask(r.sink("target"), SinkOpened)
+        assert (opened.offset, opened.discarded) == (8, False)
+
+
+async def test_a_source_that_nobody_closed_makes_room_once_it_is_idle(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chappie_agents.sources.MAX_SOURCES", 2)
+    (home / "file").write_bytes(b"data")
+    clock = Clock()
+    async with stage(home, (), clock=clock) as on:
+        r = Rig(on, await on.link())
+        used, left = [
+            (await r.ask(r.source("file", transfer=name), SourceOpened)).source for name in ("used", "left")
+        ]
+        clock.time += IDLE - 1
+        assert await r.refused(r.source("file", transfer="more")) == "overloaded"
+        assert (await r.pull(used))[0] == b"data"
+        clock.time += 1
+        more = await r.ask(r.source("file", transfer="more"), SourceOpened)
+        assert await r.refused(r.source("file", transfer="another")) == "overloaded"
+        for open_ in (used, more.source):
+            assert (await r.pull(open_))[0] == b"data"
+        asked = Pull(session=SESSION, stream=1, source=left, offset=0, length=4)
+        assert await r.refused(asked) == "source_changed"
+
+
+async def test_sources_that_nobody_asks_for_are_closed_after_a_day(home: Path) -> None:
+    (home / "file").write_bytes(b"data")
+    clock = Clock()
+    async with stage(home, (), clock=clock) as on:
+        r = Rig(on, await on.link())
+        opened = await r.ask(r.source("file"), SourceOpened)
+        clock.time += 24 * 3600 - 1
+        await on.session._files.tidy(clock.time)
+        assert (await r.pull(opened.source))[0] == b"data"
+        clock.time += 24 * 3600
+        await on.session._files.tidy(clock.time)
+        asked = Pull(session=SESSION, stream=1, source=opened.source, offset=0, length=4)
+        assert await r.refused(asked) == "source_changed"
 
 
 async def test_leave_given_to_one_conversation_holds_for_no_other(home: Path) -> None:
