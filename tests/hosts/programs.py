@@ -137,8 +137,16 @@ class Driver:
         """Id and time of each message, call and result in the program's own transcript."""
         raise NotImplementedError
 
+    def recorded_below(self, agent: str) -> list[tuple[str, str]]:
+        """The same of a sub-agent."""
+        raise NotImplementedError
+
     def sh(self, command: str) -> Call:
         raise NotImplementedError
+
+    def spawn(self, task: str) -> Call | None:
+        """The call that starts a sub-agent."""
+        return None
 
     def image(self, path: str) -> Call:
         raise NotImplementedError
@@ -307,9 +315,13 @@ class OpenCode(Driver):
         await self._post(f"/session/{self._session}/summarize", body)
 
     def recorded(self) -> list[tuple[str, str]]:
+        return self.recorded_below(self._session)
+
+    def recorded_below(self, agent: str) -> list[tuple[str, str]]:
         file = self.home / ".local/share/opencode/opencode.db"
         with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as database:
-            rows = database.execute("select id, time_created, data from part order by id").fetchall()
+            query = "select id, time_created, data from part where session_id = ? order by id"
+            rows = database.execute(query, [agent]).fetchall()
         told = [(name, at, json.loads(data)) for name, at, data in rows]
         return [
             (name, datetime.fromtimestamp(at / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{at % 1000:03}Z")
@@ -319,6 +331,9 @@ class OpenCode(Driver):
 
     def sh(self, command: str) -> Call:
         return Call("bash", {"command": command, "description": "for a test"})
+
+    def spawn(self, task: str) -> Call | None:
+        return Call("task", {"description": task, "prompt": task, "subagent_type": "general"})
 
     def image(self, path: str) -> Call:
         return Call("read", {"filePath": str(self.bridge.work / path)})
@@ -349,7 +364,13 @@ class Claude(Driver):
         await self.prompt("/compact")
 
     def recorded(self) -> list[tuple[str, str]]:
-        (file,) = (self.home / ".claude/projects").glob("*/*.jsonl")
+        return self._recorded("*/*.jsonl")
+
+    def recorded_below(self, agent: str) -> list[tuple[str, str]]:
+        return self._recorded(f"*/*/subagents/agent-{agent}.jsonl")
+
+    def _recorded(self, pattern: str) -> list[tuple[str, str]]:
+        (file,) = (self.home / ".claude/projects").glob(pattern)
         told = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
         return [
             (each["uuid"], each["timestamp"])
@@ -359,6 +380,9 @@ class Claude(Driver):
 
     def sh(self, command: str) -> Call:
         return Call("Bash", {"command": command, "description": "for a test"})
+
+    def spawn(self, task: str) -> Call | None:
+        return Call("Agent", {"description": task, "prompt": task, "run_in_background": False})
 
     def image(self, path: str) -> Call:
         return Call("Read", {"file_path": str(self.bridge.work / path)})

@@ -130,7 +130,7 @@ async def joined(chat: Chat) -> str:
 async def until_status(chat: Chat, session: str, wanted: str) -> None:
     async def look() -> str:
         found = (await chat.call("sessions", sessionId=session)).head["sessions"]
-        return str(found[0]["status"]) if found else ""
+        return next((str(row["status"]) for row in found if row["id"] == session), "")
 
     await until(look, lambda status: status == wanted)
 

@@ -96,6 +96,30 @@ def test_claudes_notes_are_not_the_persons_words() -> None:
         assert not any("<" in text for text in said)
 
 
+def test_claudes_sub_agents_have_files_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
+    line = {
+        "type": "assistant",
+        "uuid": "u1",
+        "isSidechain": True,
+        "timestamp": "2026-01-02T03:04:05.678Z",
+        "message": {"role": "assistant", "content": [{"type": "text", "text": "below"}]},
+    }
+    assert claude.read(line) is None
+    below = claude.read_below(line)
+    assert below is not None
+    assert [(entry.id, texts(entry.content)) for entry in below.entries] == [("u1", "below")]
+
+    place = tmp_path / ".claude/projects/-work"
+    (place / "s1/subagents").mkdir(parents=True)
+    own, agent = place / "s1.jsonl", place / "s1/subagents/agent-a1.jsonl"
+    own.touch()
+    agent.touch()
+    assert claude.find(tmp_path, "s1") == own
+    assert claude.find(tmp_path, "s1/a1") == claude.find(tmp_path, "s1/a0/a1") == agent
+    assert claude.find(tmp_path, "s1/a2") is None
+
+
 async def test_a_file_that_grows_is_followed_by_what_was_added(tmp_path: Path) -> None:
     raw, file = _raw("pi-abort"), tmp_path / "session.jsonl"
     whole = [entry.id for line in _lines("pi-abort") for entry in line.entries]

@@ -59,7 +59,7 @@ class Recorded(Plain):
 
     async def follow(self, session: ProgramSession) -> None:
         """Beside the session, until cancelled."""
-        if not self._is_readable(session):
+        if self._program not in KINDS and self._program not in ("opencode", "qwen"):
             return
         anew = False
         while True:
@@ -79,11 +79,6 @@ class Recorded(Plain):
                 with anyio.CancelScope(shield=True):
                     await to_thread.run_sync(mirror.close)
 
-    def _is_readable(self, session: ProgramSession) -> bool:
-        """Claude Code keeps its sub-agents' words elsewhere."""
-        known = self._program in KINDS or self._program in ("opencode", "qwen")
-        return known and not (session.info.parent is not None and self._program == "claude")
-
     async def evidence(self) -> str:
         return self._mirror.evidence() if self._mirror is not None else ""
 
@@ -97,6 +92,8 @@ class Recorded(Plain):
     async def _follow_lines(self, session: ProgramSession, mirror: Mirror) -> None:
         kind = KINDS.get(self._program)
         read = kind.read if kind is not None else qwen.read
+        if session.info.parent is not None and self._program == "claude":
+            read = claude.read_below
         # A program tells nobody when it begins its file.
         while (path := await to_thread.run_sync(self._find, session)) is None:  # noqa: ASYNC110
             await anyio.sleep(FIND_EVERY)

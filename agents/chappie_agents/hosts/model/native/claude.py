@@ -1,4 +1,5 @@
-"""Claude Code's project file: `~/.claude/projects/<directory>/<session id>.jsonl`.  Pure but for `find`."""
+"""Claude Code's project files: `~/.claude/projects/<directory>/<session id>.jsonl`, and beside it those of its
+sub-agents, `<session id>/subagents/agent-<agent id>.jsonl`.  Pure but for `find`."""
 
 import os
 from pathlib import Path
@@ -10,16 +11,23 @@ from chappie_bridge.wire.blocks import Block, Text
 
 
 def find(home: Path, session: str) -> Path | None:
-    """Blocks."""
+    """`session` of a sub-agent is `<session id>/…<agent id>`.  Blocks."""
     base = Path(os.environ.get("CLAUDE_CONFIG_DIR") or home / ".claude")
-    return next(iter((base / "projects").glob(f"*/{session}.jsonl")), None)
+    above, _, agent = session.partition("/")
+    file = f"{above}/subagents/agent-{agent.rpartition('/')[2]}.jsonl" if agent else f"{session}.jsonl"
+    return next(iter((base / "projects").glob(f"*/{file}")), None)
 
 
 def read(told: Record) -> Line | None:
-    """One line; None for what is no part of a conversation."""
+    """One line; None for what is no part of a conversation, and for a sub-agent's."""
+    return None if told.get("isSidechain") is True else read_below(told)
+
+
+def read_below(told: Record) -> Line | None:
+    """One line of a sub-agent's own file."""
     kind, name = told.get("type"), string(told.get("uuid"))
     parent = string(told.get("parentUuid")) or string(told.get("logicalParentUuid")) or None
-    if not name or told.get("isSidechain") is True:
+    if not name:
         return None
     pen = Pen(name, time(told.get("timestamp")))
     message = record(told.get("message"))
