@@ -1,5 +1,5 @@
-"""Claude Code's project files: `~/.claude/projects/<directory>/<session id>.jsonl`, and beside it those of its
-sub-agents, `<session id>/subagents/agent-<agent id>.jsonl`.  Pure but for `find`."""
+"""Claude Code's project files: `~/.claude/projects/<directory>/<session id>.jsonl`, and those of its
+sub-agents beside it, `<session id>/subagents/agent-<agent id>.jsonl`.  Pure but for `find`."""
 
 import os
 from pathlib import Path
