@@ -2,6 +2,8 @@
 # make dev    install everything that development needs
 # make test   the tests
 # make sim    histories of the whole bridge on a virtual clock, SEEDS=N of them
+# make test-faults  kills, stops, a full disk, a bad tunnel, with real processes for longer than `make test`
+#                    has them: at most 8 minutes; CHAPPIE_SEED=N for the moments of one that failed
 # make mutants  bugs put in on purpose, and the seed that finds each
 # make check  formatting, lint, types, import rules: under 90 seconds
 # make conformance   the public MCP conformance suite: at most 8 minutes, its installation included
@@ -15,7 +17,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: up dev test sim mutants check conformance test-clients test-hosts test-browser bench format lint mypy pyright imports
+.PHONY: up dev test sim test-faults mutants check conformance test-clients test-hosts test-browser bench format lint mypy pyright imports
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -34,6 +36,9 @@ test: .venv/.developed
 SEEDS ?= 1000
 sim: .venv/.developed
 	$(PY) -m tests.sim --seeds $(SEEDS) $(ARGS)
+
+test-faults: .venv/.developed
+	CHAPPIE_FAULTS=long $(PY) -m pytest -q tests/faults $(ARGS)
 
 mutants: .venv/.developed
 	$(PY) -m tests.sim.mutants $(ARGS)

@@ -29,7 +29,7 @@ from chappie_bridge.wire.owner import (
     RedeemCode,
     TakeMeasures,
 )
-from chappie_bridge.wire.ports import Link
+from chappie_bridge.wire.ports import Link, stops
 from chappie_bridge.wire.requests import (
     Ask,
     AssertAsked,
@@ -257,7 +257,7 @@ class RemoteSwitchboard:
     def _withdraw(self, number: int) -> None:
         if self._link is not None:  # else the broker forgets the request with the link
             with suppress(Overloaded):
-                self._link.send(Withdraw(request=number))
+                self._link.send(Withdraw(request=number, stop=stops()))
 
 
 def _is_safe(request: CallerRequest) -> bool:

@@ -51,6 +51,9 @@ FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 30.0
 """Seconds before the second attempt, and at most before any; each pause doubles the one before."""
 
+NEAR_PAUSE = 2.0
+"""Seconds at most on a unix socket: whoever restarts the broker of this machine waits for its agents."""
+
 GREETING = 10.0
 """Seconds from the attempt to connect until the Welcome."""
 
@@ -139,7 +142,8 @@ class Dial(Endpoint):
             self._forgotten()
 
     def _next_pause(self) -> float:
-        longest = min(FIRST_PAUSE * 2.0 ** min(self._failures, 16), LONGEST_PAUSE)
+        most = LONGEST_PAUSE if self._address.path is None else NEAR_PAUSE
+        longest = min(FIRST_PAUSE * 2.0 ** min(self._failures, 16), most)
         return longest * (0.5 + 0.5 * self._jitter())
 
     async def _connect(self) -> bool:

@@ -33,7 +33,7 @@ from chappie_bridge.wire.messages import (
     Typed,
 )
 from chappie_bridge.wire.owner import Measure
-from chappie_bridge.wire.ports import Link
+from chappie_bridge.wire.ports import Link, stops
 from chappie_bridge.wire.requests import (
     Ask,
     AssertAsked,
@@ -509,6 +509,7 @@ class Broker:
         """The operation that this very request started before, if it did.
 
         :raises KeyReused: the key belongs to other calls or another target.
+        :raises UnknownOperation: its result has expired.
         """
         if request.key is not None:
             stands = self._ledger.keys.get((origin.id, request.key))
@@ -517,9 +518,16 @@ class Broker:
             if stands.fingerprint != print_:
                 raise KeyReused
             self._company.came_again(origin)
-            return self._ledger.get(stands.operation) or await self._recall(
-                stands.operation, origin, deadline
-            )
+            try:
+                return self._ledger.get(stands.operation) or await self._recall(
+                    stands.operation, origin, deadline
+                )
+            except UnknownOperation:
+                raise UnknownOperation(
+                    "The result that belongs to this `key` has expired. The calls are not run again.",
+                    hint="Read `history` for what they did; another `key` runs them once more.",
+                    executed=Executed.UNKNOWN,
+                ) from None
         return self._same(print_, origin, request.tunnel_request)
 
     def _same(self, print_: str, origin: Origin, tunnel_request: str | None) -> Operation | None:
@@ -650,7 +658,9 @@ class Broker:
 
     def _abandon(self, operation: Operation) -> None:
         """Its last waiter left: queued work is withdrawn, an outcome is posted."""
-        if operation.open:
+        if operation.open and stops():
+            self.dispatch.cancel(operation, f"cancelled by {operation.origin.label}")
+        elif operation.open:
             self.dispatch.withdraw(operation)
         else:
             self.dispatch.post_outcome(operation)

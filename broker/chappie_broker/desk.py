@@ -20,7 +20,7 @@ from chappie_bridge.wire.errors import (
 from chappie_bridge.wire.ids import DeviceId
 from chappie_bridge.wire.messages import Failed, Message, Request, Withdraw
 from chappie_bridge.wire.owner import MakeCode, OwnerRequest, ReadAudit, RedeemCode, TakeMeasures
-from chappie_bridge.wire.ports import Link, Office, Switchboard
+from chappie_bridge.wire.ports import WITHDRAWAL, Link, Office, Switchboard, Withdrawal
 from chappie_bridge.wire.requests import (
     Ask,
     AssertAsked,
@@ -66,7 +66,7 @@ class CallerDesk:
         self._switchboard = switchboard
         self._local_device = local_device
         self._tasks: anyio.abc.TaskGroup | None = None
-        self._running: dict[Link, dict[int, anyio.CancelScope]] = {}
+        self._running: dict[Link, dict[int, tuple[anyio.CancelScope, Withdrawal]]] = {}
         self._serve: dict[type[CallerRequest], Callable[[Any], Awaitable[Request]]] = {
             ListSessions: switchboard.sessions,
             OpenSession: switchboard.init,
@@ -112,13 +112,15 @@ class CallerDesk:
         pass  # its requests go on; the replies wait for the next socket
 
     def link_gone(self, link: Link) -> None:
-        for scope in self._running.pop(link, {}).values():
+        for scope, _ in self._running.pop(link, {}).values():
             scope.cancel()
 
     def received(self, link: Link, message: Message) -> None:
         if isinstance(message, Withdraw):
-            scope = self._running.get(link, {}).get(message.request)
-            if scope is not None:
+            found = self._running.get(link, {}).get(message.request)
+            if found is not None:
+                scope, withdrawal = found
+                withdrawal.stop = message.stop
                 scope.cancel()
         elif isinstance(message, Receipt):
             self._switchboard.told(message.receipt, sent=message.sent)
@@ -143,8 +145,8 @@ class CallerDesk:
             raise Overloaded("The broker is not ready, or about to stop.")
         if len(running) >= MAX_REQUESTS or request.request in running:
             raise Overloaded("Too many requests of this caller wait for their replies.")
-        running[request.request] = scope = anyio.CancelScope()
-        self._tasks.start_soon(self._answer, link, allowed, serve, scope)
+        scope, withdrawal = running[request.request] = anyio.CancelScope(), Withdrawal()
+        self._tasks.start_soon(self._answer, link, allowed, serve, scope, withdrawal)
 
     def _allowed(self, link: Link, request: CallerRequest) -> CallerRequest:
         device = link.peer.device
@@ -163,8 +165,10 @@ class CallerDesk:
         request: CallerRequest,
         serve: Callable[[Any], Awaitable[Request]],
         scope: anyio.CancelScope,
+        withdrawal: Withdrawal,
     ) -> None:
         reply: Request | None = None
+        WITHDRAWAL.set(withdrawal)
         try:
             with scope:
                 reply = await serve(request)

@@ -43,7 +43,7 @@ class Targets:
         self._windows: dict[tuple[ConversationId, SessionId], float] = {}
         self._reserved: dict[ConversationId, object] = {}
         self._saving: dict[ConversationId, anyio.Lock] = {}
-        """Conversations whose `init` saves a default just now."""
+        """Conversations that save a default just now."""
         self._creating: dict[ConversationId, anyio.Event] = {}
 
     def known(self, conversation: ConversationId | None, explicit: SessionId | None) -> Session:
@@ -75,29 +75,44 @@ class Targets:
             raise NoConversation
         ticket = object()
         before = self._directory.bound(conversation)
+        saves = conversation if change or before is None or conversation in self._reserved else None
         choice = await self._choose(conversation, request, deadline, ticket)
-        session = choice.session
-        saves = conversation if change or before is None else None
         try:
-            await self._grace(session, deadline)
+            await self._grace(choice.session, deadline)
             if saves is not None and not change:
-                while saves in self._saving:
-                    async with self._turn(saves):
-                        pass  # an `init` that saves one comes first, if that works
-                if self._has_none(saves, ticket):
-                    await self._save(saves, request.caller.principal, session)
+                choice = await self._first(saves, request, choice, deadline, ticket)
             yield choice
             if saves is not None and change:
                 async with self._turn(saves):
-                    await self._save(saves, request.caller.principal, session)
+                    await self._save(saves, request.caller.principal, choice.session)
         except BaseException:
             if conversation is not None and self._reserved.get(conversation) is ticket:
                 del self._reserved[conversation]
                 if before is None:
-                    self._directory.unbind(conversation, session.info.id)
+                    self._directory.unbind(conversation, choice.session.info.id)
                 else:
                     self._directory.bind(conversation, before)
             raise
+
+    async def _first(
+        self,
+        conversation: ConversationId,
+        request: OpenSession,
+        choice: Choice,
+        deadline: float,
+        ticket: object,
+    ) -> Choice:
+        """Saved as the default, unless another request did so first: to its default gives way what was
+        chosen of itself."""
+        while True:
+            async with self._turn(conversation):
+                if self._has_none(conversation, ticket):
+                    await self._save(conversation, request.caller.principal, choice.session)
+                    return choice
+            if choice.selection != "automatic":
+                return choice
+            choice = await self._choose(conversation, request, deadline, ticket)
+            await self._grace(choice.session, deadline)
 
     def _has_none(self, conversation: ConversationId, ticket: object) -> bool:
         """Still no default that another request has saved?"""
@@ -105,7 +120,8 @@ class Targets:
 
     @asynccontextmanager
     async def _turn(self, conversation: ConversationId) -> AsyncGenerator[None]:
-        """One `init` after the other saves its default; whoever else asks for a turn waits for that only."""
+        """One request after the other saves a default: whoever finds one being saved waits until it is
+        known whether that worked."""
         lock = self._saving.setdefault(conversation, anyio.Lock())
         try:
             async with lock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +13,11 @@ from . import FAILED
 from .options import as_json, settings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncIterator, Sequence
 
     from chappie_bridge.config import Loaded
     from chappie_bridge.wire.ports import Switchboard
-    from chappie_bridge.wire.requests import OperationView
+    from chappie_bridge.wire.requests import OperationView, Submit
     from chappie_bridge.wire.values import Entry, HistoryRange
 
 
@@ -99,7 +100,8 @@ def call(
     chappie-bridge call s_… bash command='git status'
     chappie-bridge call s_… read path=README.md limit:=20
 
-    Exits with 1 when a call failed.  Ctrl-C leaves the operation running; join it with --operation.
+    Exits with 1 when a call failed.  Ctrl-C stops the calls at their device and shows those that had ended;
+    with --operation it only leaves.
     """
     from pydantic import TypeAdapter, ValidationError
 
@@ -131,18 +133,19 @@ def call(
                 raise click.UsageError(f"--json-calls: {fault['loc']}: {fault['msg']}") from None
 
     async def work(broker: Switchboard) -> int:
-        view = await broker.call(
-            Submit(
-                caller=SHELL,
-                session=SessionId(session) if session else None,
-                calls=calls,
-                operation=OperationId(operation) if operation else None,
-                cancel=cancel,
-                key=key,
-                wait=min(_STRETCH, wait) if wait is not None else _STRETCH,
-            )
+        request = Submit(
+            caller=SHELL,
+            session=SessionId(session) if session else None,
+            calls=calls,
+            operation=OperationId(operation) if operation else None,
+            cancel=cancel,
+            key=key,
+            wait=min(_AT_ONCE, wait) if wait is not None else _AT_ONCE,
         )
-        ended = await _to_the_end(broker, view, wait)
+        if operation is None:
+            ended = await _stoppable(broker, request, wait)
+        else:
+            ended = await _to_the_end(broker, await broker.call(request), wait)
         code = _show(ended, as_json=as_json)
         if ended.companions.receipt is not None:
             broker.told(ended.companions.receipt, sent=True)
@@ -151,8 +154,14 @@ def call(
     ask(loaded.settings, work)
 
 
+_AT_ONCE = 0.5
+"""Seconds until the operation's id is wanted: only with it can Ctrl-C stop the operation."""
+
 _STRETCH = 40.0
 """Seconds of one request; a longer wait is several."""
+
+_STOPPING = 10.0
+"""Seconds in which a device may say how what was stopped ended."""
 
 
 def _arguments(pairs: Sequence[str]) -> dict[str, Any]:
@@ -169,6 +178,34 @@ def _arguments(pairs: Sequence[str]) -> dict[str, Any]:
         else:
             found[name] = value
     return found
+
+
+async def _stoppable(broker: Switchboard, request: Submit, wait: float | None) -> OperationView:
+    """Until the end, or until Ctrl-C and the end that this makes; at a second Ctrl-C nobody waits."""
+    import anyio
+
+    from chappie_bridge.wire.batch import OPEN
+    from chappie_bridge.wire.requests import Submit
+
+    from .reach import SHELL
+
+    patience = anyio.CancelScope()
+
+    async def give_up(signals: AsyncIterator[signal.Signals]) -> None:
+        await anext(signals)
+        patience.cancel()
+
+    with anyio.open_signal_receiver(signal.SIGINT) as signals:
+        view = await broker.call(request)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(give_up, signals)
+            with patience:
+                view = await _to_the_end(broker, view, wait)
+            tasks.cancel_scope.cancel()
+    if patience.cancelled_caught and view.status in OPEN:
+        stop = Submit(caller=SHELL, operation=view.operation, cancel=True, wait=_STOPPING)
+        view = await broker.call(stop)
+    return view
 
 
 async def _to_the_end(broker: Switchboard, view: OperationView, wait: float | None) -> OperationView:

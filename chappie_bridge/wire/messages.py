@@ -261,10 +261,11 @@ class History(Request):
 
 
 class Withdraw(Message):
-    """The reply to `request` is wanted no more."""
+    """The reply to `request` is wanted no more; with `stop`, neither is what it started."""
 
     type: Literal["withdraw"] = "withdraw"
     request: int
+    stop: bool = False
 
 
 class Pull(Request):

@@ -1,5 +1,6 @@
 """Where the strangers meet: faces call a Switchboard, broker and agents hold Links."""
 
+from contextvars import ContextVar
 from typing import Literal, NamedTuple, Protocol
 
 from .ids import DeviceId, InstanceId, ReceiptId
@@ -34,10 +35,28 @@ from .requests import (
 )
 
 
+class Withdrawal:
+    """How an asker leaves a request: said before it cancels the task, for a cancellation says nothing."""
+
+    stop = False
+    """Also what the request started is to end, as with `cancel`; else the asker may just be gone."""
+
+
+WITHDRAWAL: ContextVar[Withdrawal | None] = ContextVar("withdrawal", default=None)
+"""Set in the task of a request whose asker can say it."""
+
+
+def stops() -> bool:
+    """Does whoever cancels this task want an end of what it started?"""
+    withdrawal = WITHDRAWAL.get()
+    return withdrawal is not None and withdrawal.stop
+
+
 class Switchboard(Protocol):
     """The broker as its callers see it, in process or over the link.  Every method raises BridgeError.
 
-    A call that the caller cancels is withdrawn: queued work is `lost`, running work goes on.
+    A call that the caller cancels is withdrawn: queued work is `lost`, running work goes on, unless its
+    `Withdrawal` says that it is to stop.
     """
 
     async def sessions(self, request: ListSessions) -> SessionList: ...

@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 from chappie_agents import dial as dialling
-from chappie_agents.dial import FIRST_PAUSE, LONGEST_PAUSE, Dial
+from chappie_agents.dial import FIRST_PAUSE, LONGEST_PAUSE, NEAR_PAUSE, Dial
 from websockets.asyncio.server import ServerConnection, serve, unix_serve
 from websockets.typing import Subprotocol
 
@@ -199,12 +199,23 @@ async def test_twenty_refused_attempts_back_off_and_leave_one_link() -> None:
         async with running(dial):
             await reached.wait()
             assert dial.failures >= 19
-            assert pauses.taken[:20] == [min(FIRST_PAUSE * 2.0**count, LONGEST_PAUSE) for count in range(20)]
+            assert pauses.taken[:20] == [min(FIRST_PAUSE * 2.0**count, NEAR_PAUSE) for count in range(20)]
             assert agent.events == []
             async with a_hub(broker).serve_unix(directory / "s"), flaky.running():
                 await agent.until_events("up")
                 assert flaky.connections == 1
                 assert broker.names == ["up"]
+
+
+async def test_a_broker_of_another_machine_is_tried_less_and_less_often() -> None:
+    """B47: half a minute at most."""
+    taken = anyio.Event()
+    pauses = Pauses(lambda count: taken.set() if count == 12 else None)
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener:
+        port = listener.extra(anyio.abc.SocketAttribute.local_port)  # noqa: S610 - not Django's
+    async with running(a_dial(f"ws://127.0.0.1:{port}", Recorder(), jitter=lambda: 1.0, pause=pauses)):
+        await taken.wait()
+    assert pauses.taken[:12] == [min(FIRST_PAUSE * 2.0**count, LONGEST_PAUSE) for count in range(12)]
 
 
 async def test_jitter_spreads_each_pause_over_its_second_half() -> None:
@@ -238,7 +249,7 @@ async def test_a_link_that_breaks_as_soon_as_it_is_up_backs_off_too() -> None:
             running(a_dial(directory / "s", agent, jitter=lambda: 1.0, pause=pauses)),
         ):
             await enough.wait()
-    assert pauses.taken[:6] == [FIRST_PAUSE * 2.0**count for count in range(6)]
+    assert pauses.taken[:6] == [min(FIRST_PAUSE * 2.0**count, NEAR_PAUSE) for count in range(6)]
 
 
 async def test_a_steady_link_that_breaks_is_dialled_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

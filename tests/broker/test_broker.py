@@ -22,7 +22,8 @@ from chappie_bridge.wire.errors import (
     UnknownSession,
 )
 from chappie_bridge.wire.ids import OperationId
-from chappie_bridge.wire.messages import CallResult, RequestEnded, RequestOpened, RunBatch
+from chappie_bridge.wire.messages import CallResult, Failed, Recall, RequestEnded, RequestOpened, RunBatch
+from chappie_bridge.wire.ports import WITHDRAWAL, Withdrawal
 from chappie_bridge.wire.requests import (
     Chat,
     FetchHistory,
@@ -367,6 +368,32 @@ async def test_cancel_of_running_work_reaches_the_agent_and_keeps_finished_calls
         assert [result.name for result in ended.results] == ["one"]
 
 
+async def test_who_takes_a_request_back_stops_what_it_started(tmp_path: Path) -> None:
+    """B49: a client that cancels, and not one that is gone; finished calls come with the next answer."""
+    async with broker(tmp_path) as board:
+        agent = ScriptedAgent(board.dispatch)
+        agent.hold = True
+        agent.register("s")
+        withdrawal = Withdrawal()
+
+        async def ask() -> None:
+            WITHDRAWAL.set(withdrawal)
+            await board.call(submit(chat("a"), "one", "two"))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            await settle_down()
+            withdrawal.stop = True
+            tasks.cancel_scope.cancel()
+        assert len(agent.cancels()) == 1
+        agent.finish(agent.batches()[0], status="cancelled", upto=1)
+        agent.hold = False
+        after = await board.call(submit(chat("a")))
+        (item,) = after.companions.items
+        assert item.kind == "deferred"
+        assert (item.status, [result.name for result in item.results]) == (Status.CANCELLED, ["one"])
+
+
 async def test_a_cancel_goes_to_its_own_device_under_its_own_name_while_others_run(tmp_path: Path) -> None:
     """B50: it waits behind nothing, not even the calls of its own session, and touches no other work."""
     async with broker(tmp_path, devices=("laptop", "tower")) as board:
@@ -615,6 +642,28 @@ async def test_a_key_runs_once_and_joins(tmp_path: Path) -> None:
         with pytest.raises(KeyReused):
             await board.call(submit(chat("a"), "other", key="k"))
         assert (await board.call(submit(chat("b"), key="k", session="s"))).operation != first.operation
+
+
+async def test_a_key_whose_result_has_expired_says_so_and_runs_nothing(tmp_path: Path) -> None:
+    """B48: neither the broker nor the agent's journal has it any more."""
+    async with broker(tmp_path) as board:
+        agent = ScriptedAgent(board.dispatch)
+        agent.register("s")
+        first = await board.call(submit(chat("a"), key="k"))
+        board._ledger.forget(first.operation)
+
+        async def again() -> None:
+            with pytest.raises(UnknownOperation, match="has expired") as refused:
+                await board.call(submit(chat("a"), key="k"))
+            assert refused.value.executed is Executed.UNKNOWN
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(again)
+            await settle_down()
+            (recall,) = [message for message in agent.got if isinstance(message, Recall)]
+            failed = Failed(request=recall.request, failure=UnknownOperation().failure())
+            board.dispatch.received(agent, failed)
+        assert len(agent.batches()) == 1
 
 
 async def test_equal_requests_with_one_key_at_the_same_moment_run_once(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from chappie_bridge.wire.ids import CallId, DeviceId, InputId, InstanceId, Opera
 from chappie_bridge.wire.link import encode
 from chappie_bridge.wire.messages import Done, Failed, Message, Request, Withdraw
 from chappie_bridge.wire.owner import MakeCode, ReadAudit, RedeemCode, TakeMeasures
-from chappie_bridge.wire.ports import Peer
+from chappie_bridge.wire.ports import Peer, stops
 from chappie_bridge.wire.requests import (
     BrokerStatus,
     Bytes,
@@ -163,12 +163,13 @@ async def test_errors_travel_as_they_are_and_a_bug_says_where_to_look(
 
 
 async def test_a_withdrawn_request_is_cancelled_and_not_answered() -> None:
-    cancelled = anyio.Event()
+    cancelled, stopped = anyio.Event(), list[bool]()
 
     async def park(request: CallerRequest) -> Request:
         try:
             await anyio.sleep_forever()
         finally:
+            stopped.append(stops())
             cancelled.set()
         return Done()
 
@@ -178,9 +179,13 @@ async def test_a_withdrawn_request_is_cancelled_and_not_answered() -> None:
             await anyio.lowlevel.checkpoint()
         desk.received(link, Withdraw(request=2))  # not ours
         assert not cancelled.is_set()
-        desk.received(link, Withdraw(request=1))
-        await cancelled.wait()
+        desk.received(link, Submit(request=3))
         await anyio.wait_all_tasks_blocked()
+        desk.received(link, Withdraw(request=3, stop=True))
+        await cancelled.wait()
+        desk.received(link, Withdraw(request=1))
+        await anyio.wait_all_tasks_blocked()
+        assert stopped == [True, False]
         assert link.sent == []
         desk.received(link, Withdraw(request=1))  # late
 

@@ -54,6 +54,10 @@ class Ask:
     over: bool = False
     beside: bool = False
     """An `init` was under way when it was asked."""
+    settles: bool = False
+    """What was sent before it arrived counts as received."""
+    same: bool = False
+    """It can be told to be one that came before."""
     told: bool = False
     """The broker answered, whoever got it: it knows the request."""
 
@@ -205,7 +209,8 @@ class Conversation:
                 and intent is not None
                 and (intent.key is not None or (intent.tunnel is not None and same_life and world.remembers))
             )
-            oracle.asked(self.name, again=same)
+            ask.same = same
+            ask.settles = True
         self.asks[ask.number] = ask
         world.spawn(broker.process, self._serve(ask, broker.broker))
         return ask
@@ -215,6 +220,8 @@ class Conversation:
     async def _serve(self, ask: Ask, broker: Broker) -> None:
         method = getattr(broker, "call" if ask.kind == "join" else ask.kind)
         view: Any = None
+        if ask.settles:  # now, for a broker that stood still takes late what was asked long ago
+            self._world.oracle.asked(self.name, again=ask.same)
         try:
             with ask.scope:
                 view = await method(ask.message)

@@ -68,6 +68,55 @@ def test_it_starts_a_broker_that_stays_when_it_leaves(home: Home) -> None:
         until(lambda: not home.processes(), "the broker left")
 
 
+def test_a_request_that_a_stdio_client_cancels_stops_at_its_device(home: Home) -> None:
+    """B49 B50: the notice overtakes the call; what had ended comes with the next answer."""
+    mark = home.root / "began"
+    commands = ("echo finished", f"echo $$ > {mark}; sleep 600")
+    calls = [{"name": "bash", "arguments": {"command": command}} for command in commands]
+    with home.up() as running:
+        client = subprocess.Popen(
+            home.argv("mcp"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=home.environment,
+            cwd=home.work,
+        )
+        assert client.stdin is not None
+        with client.stdin:
+            session = running.ready["session"]
+            client.stdin.write(line(1, "call", {"calls": calls, "sessionId": session}))
+            client.stdin.flush()
+            until(lambda: mark.exists() and mark.stat().st_size > 0, "the second command runs")
+            cancelled = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
+            client.stdin.write(json.dumps(cancelled).encode() + b"\n")
+            client.stdin.flush()
+            shell = int(mark.read_text(encoding="utf-8"))
+            until(lambda: not Path(f"/proc/{shell}").exists(), "the command is gone")
+            until(lambda: ended(home, session), "the broker knows")
+            after = [{"name": "bash", "arguments": {"command": "true"}}]
+            client.stdin.write(line(2, "call", {"calls": after}))
+            client.stdin.flush()
+            assert client.stdout is not None
+            answer = json.loads(client.stdout.readline())
+        client.stdout.close()
+        client.wait(PATIENCE)
+    texts = [block["text"] for block in answer["result"]["content"]]
+    (note,) = [json.loads(text) for text in texts if "deferredResult" in text]
+    assert (answer["id"], note["status"]) == (2, "cancelled")
+    assert "finished\n" in texts
+
+
+def line(number: int, tool: str, arguments: dict[str, object]) -> bytes:
+    params = {"name": tool, "arguments": arguments}
+    message = {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
+    return json.dumps(message).encode() + b"\n"
+
+
+def ended(home: Home, session: str) -> bool:
+    return all(row["status"] == "ready" for row in home.json("sessions")["sessions"] if row["id"] == session)
+
+
 def test_an_unused_broker_leaves(home: Home) -> None:
     with home.started("serve", "--no-ports", "--idle-exit", "1", "--json") as broker:
         assert broker.line()["mcp"] is None

@@ -1,13 +1,14 @@
 """The commands of a person at a shell, against a running bridge."""
 
 import json
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.story.bridge import Home
+from tests.story.bridge import PATIENCE, Home, until
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +53,28 @@ def test_an_operation_is_joined_and_cancelled(home: Home, session: str) -> None:
     done = home.run("call", "--operation", begun["operation"], "--cancel", "--json")
     assert json.loads(done.stdout)["status"] == "cancelled"
     assert done.returncode == 1
+
+
+def test_ctrl_c_stops_the_calls_at_their_device_and_shows_what_had_ended(home: Home, session: str) -> None:
+    """B49: the command is dead, not only the one who waited for it."""
+    mark, calls = home.root / "began", ("echo finished", f"echo $$ > {home.root / 'began'}; sleep 600")
+    batch = json.dumps([{"name": "bash", "arguments": {"command": command}} for command in calls])
+    (home.root / "calls.json").write_text(batch, encoding="utf-8")
+    waiting = subprocess.Popen(
+        home.argv("call", session, "--json-calls", str(home.root / "calls.json"), "--json"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=home.environment,
+        cwd=home.work,
+    )
+    until(lambda: mark.exists() and mark.stat().st_size > 0, "the second command runs")
+    waiting.send_signal(signal.SIGINT)
+    said, _ = waiting.communicate(timeout=PATIENCE)
+    shell = int(mark.read_text(encoding="utf-8"))
+    until(lambda: not Path(f"/proc/{shell}").exists(), "the command is gone")
+    view = json.loads(said)
+    assert (waiting.returncode, view["status"]) == (1, "cancelled")
+    assert view["results"][0]["content"][0]["text"] == "finished\n"
 
 
 def test_what_is_said_stands_in_the_history(home: Home, session: str) -> None:

@@ -24,7 +24,7 @@ from chappie_bridge.codec.unicode import clean_json_bytes
 from chappie_bridge.faces.chatgpt.exchange import Exchange
 from chappie_bridge.faces.chatgpt.kernel import Json, Kernel, decode, failed
 from chappie_bridge.wire.errors import BridgeError, Overloaded, TooLarge
-from chappie_bridge.wire.ports import Switchboard
+from chappie_bridge.wire.ports import WITHDRAWAL, Switchboard, Withdrawal
 
 LINE_MAX = 4 * 1024 * 1024
 """Bytes of one line."""
@@ -94,7 +94,7 @@ class Pipe:
         self._process = secrets.token_hex(16)
         self._version = LATEST_HANDSHAKE_VERSION
         self._client = ""
-        self._scopes: dict[types.RequestId, anyio.CancelScope] = {}
+        self._scopes: dict[types.RequestId, tuple[anyio.CancelScope, Withdrawal]] = {}
         self._under_way = 0
         self._outgoing: SimpleQueue[tuple[bytes, asyncio.Future[bool]] | None] = SimpleQueue()
         self._everything = anyio.CancelScope()
@@ -183,8 +183,10 @@ class Pipe:
         exchange.replaced = replaced
         exchange.tell = self._tell
         key, scope, sent = _key(message), anyio.CancelScope(), False
+        withdrawal = Withdrawal()
+        WITHDRAWAL.set(withdrawal)
         if key is not None:
-            self._scopes[key] = scope
+            self._scopes[key] = scope, withdrawal
         try:
             answer = b""
             with scope:
@@ -194,15 +196,17 @@ class Pipe:
                 sent = await self._write(answer)
         finally:
             self._under_way -= 1
-            if key is not None and self._scopes.get(key) is scope:
+            if key is not None and self._scopes.get(key) == (scope, withdrawal):
                 del self._scopes[key]
             exchange.settle(self._switchboard, sent=sent)
 
     def _cancel(self, message: Json) -> None:
-        """A cancelled request is not answered; the work that it started is the Switchboard's to judge."""
+        """A cancelled request is not answered, and what it started stops."""
         params = message.get("params")
         key = _key({"id": params.get("requestId")}) if isinstance(params, dict) else None
-        if key is not None and (scope := self._scopes.get(key)):
+        if key is not None and (found := self._scopes.get(key)):
+            scope, withdrawal = found
+            withdrawal.stop = True
             scope.cancel()
 
     def _era(self, message: object) -> str:
