@@ -461,7 +461,7 @@ async def test_a_goodbye_is_told_and_leaves_nothing_behind() -> None:
             await broker.until(lambda: broker.names == ["up", "gone"])
             assert numbers(broker) == [1]
             assert agent.names == ["up", "gone"]
-            assert hub.statistics() == (0, 0, 0)
+            assert hub.statistics() == (0, 0, 0, 0)
 
 
 async def test_cancelling_a_dial_that_never_connected_is_quiet() -> None:
