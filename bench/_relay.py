@@ -1,9 +1,13 @@
-"""The floor of `transfer.py`: one file through `websockets` over three processes, unhashed, unresumed.
+"""The floor of `transfer.py`: one file through `websockets` over three processes, unresumed.
 
-python bench/_relay.py relay SOCKET | send SOCKET FILE | receive SOCKET FILE
+python bench/_relay.py relay SOCKET | send SOCKET FILE [--check] | receive SOCKET FILE [--check]
+
+`--check`: hashed at both ends, and synced.
 """
 
 import asyncio
+import hashlib
+import os
 import sys
 from pathlib import Path
 
@@ -33,14 +37,18 @@ async def relay(path: str) -> None:
         await over.wait()
 
 
-async def send(path: str, file: Path) -> None:
+async def send(path: str, file: Path, check: bool) -> None:
+    digest = hashlib.sha256()
     async with unix_connect(path, uri="ws://x/send", compression=None, ping_interval=None) as connection:
         with file.open("rb") as source:
             while data := source.read(CHUNK):
+                if check:
+                    digest.update(data)
                 await connection.send(data)
 
 
-async def receive(path: str, file: Path) -> None:
+async def receive(path: str, file: Path, check: bool) -> None:
+    digest = hashlib.sha256()
     async with unix_connect(
         path, uri="ws://x/receive", compression=None, max_size=None, ping_interval=None
     ) as connection:
@@ -48,7 +56,12 @@ async def receive(path: str, file: Path) -> None:
         with file.open("wb") as target:
             async for data in connection:
                 assert isinstance(data, bytes)
+                if check:
+                    digest.update(data)
                 target.write(data)
+            if check:
+                target.flush()
+                os.fsync(target.fileno())
 
 
 if __name__ == "__main__":
@@ -56,4 +69,4 @@ if __name__ == "__main__":
     if role == "relay":
         asyncio.run(relay(socket))
     else:
-        asyncio.run((send if role == "send" else receive)(socket, Path(rest[0])))
+        asyncio.run((send if role == "send" else receive)(socket, Path(rest[0]), "--check" in rest))
