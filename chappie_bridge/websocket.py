@@ -6,7 +6,9 @@ each message and keeps two tasks for each connection.
 
 import asyncio
 import logging
+import socket
 from collections import deque
+from contextlib import suppress
 from typing import cast
 
 from websockets.client import ClientProtocol
@@ -36,6 +38,10 @@ top for a peer that sends and never reads."""
 MAX_UNREAD = 4 * 1024 * 1024
 """Bytes that the socket has not taken.  Our own frames stop at its first refusal; only answers to
 somebody's pings go on."""
+
+MAX_UNSENT = 128 * 1024
+"""Bytes that the system may hold before they are on their way.  Left alone, it takes megabytes of chunks for
+a slow network, and a message waits behind them for seconds."""
 
 BEAT = 0.85
 DOUBT = 0.25
@@ -174,6 +180,7 @@ class WebSocket(asyncio.Protocol):
         # Paused whenever the kernel takes no more: a frame waits behind one chunk at most.
         # One, not zero: asyncio's TLS transport pauses at `high`, not above it.
         self._transport.set_write_buffer_limits(high=1, low=0)
+        _bound_unsent(transport.get_extra_info("socket"))
 
     def data_received(self, data: bytes) -> None:
         self._heard += 1
@@ -284,3 +291,10 @@ class WebSocket(asyncio.Protocol):
         # A second look before the verdict: it may be this loop that was held up, not the peer.
         self._doubted = not heard
         self._timer = self._loop.call_later(self._ping * (BEAT if heard else DOUBT), self._tick)
+
+
+def _bound_unsent(connection: socket.socket | None) -> None:
+    """Only TCP can; a unix socket holds no more than about so much anyway."""
+    if connection is not None and connection.family in (socket.AF_INET, socket.AF_INET6):
+        with suppress(OSError, AttributeError):  # not every system knows it
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, MAX_UNSENT)
