@@ -19,7 +19,20 @@ from chappie_bridge.wire.errors import (
     from_failure,
 )
 from chappie_bridge.wire.ids import ReceiptId
-from chappie_bridge.wire.messages import Done, Failed, Message, Request, Withdraw
+from chappie_bridge.wire.messages import Decided, Done, Failed, Message, Request, Withdraw
+from chappie_bridge.wire.overview import (
+    AnswerApproval,
+    AnswerQuestion,
+    ApprovalList,
+    AwaitChange,
+    CancelOperation,
+    Changed,
+    ListApprovals,
+    ListOperations,
+    ListQuestions,
+    OperationList,
+    QuestionList,
+)
 from chappie_bridge.wire.owner import (
     AuditPage,
     CodeMade,
@@ -171,6 +184,27 @@ class RemoteSwitchboard:
 
     async def measures(self, request: TakeMeasures) -> Measures:
         return await self._ask(request, Measures)
+
+    async def operations(self, request: ListOperations) -> OperationList:
+        return await self._ask(request, OperationList)
+
+    async def cancel(self, request: CancelOperation) -> Done:
+        return await self._ask(request, Done)
+
+    async def approvals(self, request: ListApprovals) -> ApprovalList:
+        return await self._ask(request, ApprovalList)
+
+    async def answer_approval(self, request: AnswerApproval) -> Decided:
+        return await self._ask(request, Decided)
+
+    async def questions(self, request: ListQuestions) -> QuestionList:
+        return await self._ask(request, QuestionList)
+
+    async def answer_question(self, request: AnswerQuestion) -> QuestionView:
+        return await self._ask(request, QuestionView)
+
+    async def change(self, request: AwaitChange) -> Changed:
+        return await self._ask(request, Changed, request.wait)
 
     # --- Attendant ---
 

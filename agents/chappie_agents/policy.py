@@ -16,9 +16,7 @@ import anyio
 
 from chappie_bridge.wire.errors import BadArguments, Denied, Overloaded, RequestClosed
 from chappie_bridge.wire.ids import ConversationId, Mint, SessionId
-
-MAX_PENDING = 64
-"""Questions that may wait for the owner at the same time."""
+from chappie_bridge.wire.values import MAX_APPROVALS
 
 MAX_REMEMBERED = 1024
 """Answers kept in memory, the oldest forgotten first."""
@@ -246,9 +244,11 @@ class Approvals:
     conversation or the directory also settles the other waiting questions that it covers.
     """
 
-    def __init__(self, asked: Callable[[Approval], None] = lambda _: None) -> None:
-        """`asked` is told of every new question."""
-        self._asked = asked
+    def __init__(
+        self, asked: Callable[[Approval], None] = lambda _: None, changed: Callable[[], None] = lambda: None
+    ) -> None:
+        """`asked` is told of every new question, `changed` when one comes or goes."""
+        self._asked, self._changed = asked, changed
         self._waiting: dict[ApprovalId, _Waiting] = {}
         self._remembered: dict[Hashable, Answer] = {}
         self._answered: dict[ApprovalId, Answer] = {}
@@ -263,14 +263,16 @@ class Approvals:
         known = self._known(approval)
         if known is not None:
             return known.allowed
-        if len(self._waiting) >= MAX_PENDING:
+        if len(self._waiting) >= MAX_APPROVALS:
             raise Overloaded("Too many questions already wait for the owner of this device.")
         waiting = self._waiting[approval.id] = _Waiting(approval)
         try:
+            self._changed()
             self._asked(approval)
             await waiting.answered.wait()
         finally:
             self._waiting.pop(approval.id, None)
+            self._changed()
         return waiting.answer is not None and waiting.answer.allowed
 
     def answer(self, approval_id: ApprovalId, answer: Answer) -> Answer:

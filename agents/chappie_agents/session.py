@@ -19,7 +19,7 @@ from chappie_agents.bounded import fit, fits
 from chappie_agents.callers import CallerRule, Callers, attributed
 from chappie_agents.files import Files
 from chappie_agents.outbox import MAX_INPUTS, Kind, Outbox
-from chappie_agents.policy import Approval, ApprovalId, Approvals, Policy
+from chappie_agents.policy import Answer, Approval, ApprovalId, Approvals, Policy, Scope
 from chappie_agents.screen import Screen
 from chappie_agents.scribe import Scribe
 from chappie_agents.spool import Spool
@@ -43,9 +43,12 @@ from chappie_bridge.wire.errors import (
 from chappie_bridge.wire.ids import ConversationId, InputId, Mint, OperationId
 from chappie_bridge.wire.messages import (
     Admit,
+    ApprovalsWaiting,
     Asking,
     CallResult,
     Cancel,
+    Decide,
+    Decided,
     Describe,
     Done,
     Failed,
@@ -64,7 +67,7 @@ from chappie_bridge.wire.messages import (
     Withdraw,
 )
 from chappie_bridge.wire.ports import Link
-from chappie_bridge.wire.values import Input, Need, Origin, SessionInfo, ToolResult
+from chappie_bridge.wire.values import ApprovalAsked, Input, Need, Origin, SessionInfo, ToolResult
 
 log = logging.getLogger("chappie.agent")
 
@@ -111,27 +114,25 @@ class AgentSession:
         environment: Mapping[str, str],
         surroundings: Callable[[], Surroundings],
         screen: Screen,
-        attended: bool,
         now: Callable[[], float],
         callers: Sequence[CallerRule] = (),
         mint: Mint | None = None,
     ) -> None:
         """`directory` is where tools run; `transfers` keeps what transfers need; `callers` say which other
-        sessions may do something here.  `attended`: somebody
-        looks at `screen` and answers `approvals`; else a policy's `ask` refuses.  `surroundings` is called
-        in a worker thread.  `now`: seconds since the epoch.
+        sessions may do something here.  What a policy asks waits until it is answered, at `screen` or by the
+        broker's owner.  `surroundings` is called in a worker thread.  `now`: seconds since the epoch.
 
         The session closes `transcript` and `outbox` when its `run` ends."""
         mint = mint or Mint()
         self.info = info
-        self.approvals = Approvals(self._asked)
+        self.approvals = Approvals(self._asked, self._tell_approvals)
         self._transcript, self._outbox, self._spool = transcript, outbox, spool
         self._screen, self._mint = screen, mint
         self._tools = {tool.name: tool for tool in tools}
         self._context = ToolContext(
             cwd=directory,
             spool=spool,
-            policy=replace(policy, approve=self._approve if attended else None),
+            policy=replace(policy, approve=self._approve),
             session=info.id,
             environment=environment,
         )
@@ -149,7 +150,7 @@ class AgentSession:
             self._start,
             self._keep,
         )
-        admitted = Callers(tuple(callers), self._ask_about if attended else None)
+        admitted = Callers(tuple(callers), self._ask_about)
         self._files = Files(
             info.id,
             transfers,
@@ -172,6 +173,7 @@ class AgentSession:
             Admit: partial(self._answers.admit, admitted),
             Describe: self._answers.describe,
             Recall: self._answers.recall,
+            Decide: self._decide,
             Pull: self._pull,
             **self._files.takes,
         }
@@ -196,6 +198,8 @@ class AgentSession:
     def attached(self, link: Link) -> None:
         """A broker without memory of us took the session: it gets what nobody has confirmed."""
         self._teller.attach(link)
+        if self.approvals.pending:
+            self._tell_approvals()
 
     def back(self, link: Link) -> None:
         """The same broker again; the link replays by itself."""
@@ -402,6 +406,21 @@ class AgentSession:
             self._tell_asking(work)
         self._screen.asked(approval)
 
+    def _tell_approvals(self) -> None:
+        if self._teller.link is not None:
+            asked = tuple(map(_asked, self.approvals.pending))
+            _sent(self._teller.link, ApprovalsWaiting(session=self.info.id, approvals=asked))
+
+    def _decide(self, link: Link, message: Decide) -> None:
+        given = Answer(message.allowed, Scope(message.scope), message.by)
+        counts = self.approvals.answer(ApprovalId(message.approval), given)
+        if counts is given:
+            self._screen.notice(f"{'Allowed' if given.allowed else 'Not allowed'} on the {message.by}.")
+        decided = Decided(
+            request=message.request, allowed=counts.allowed, scope=counts.scope.value, by=counts.by
+        )
+        _sent(link, decided)
+
     def _tell_asking(self, work: _Work) -> None:
         needs = tuple(work.needs.values())
         work.tell(Asking(operation=work.message.operation, session=self.info.id, needs=needs))
@@ -463,6 +482,18 @@ class AgentSession:
                 log.exception("a task of the session %s failed", self.info.id)
 
         self._tasks.start_soon(run)
+
+
+def _asked(approval: Approval) -> ApprovalAsked:
+    return ApprovalAsked(
+        id=approval.id,
+        tool=approval.tool,
+        path=str(approval.path),
+        writing=approval.writing,
+        what=display(approval.what, SHOWN),
+        directory=str(approval.directory),
+        conversational=approval.conversation is not None,
+    )
 
 
 def _sent(link: Link, message: Message) -> bool:

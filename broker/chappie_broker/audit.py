@@ -17,8 +17,11 @@ log = logging.getLogger("chappie.audit")
 class Audit:
     """Who, where, what, size, duration; never arguments or output.  Also counts what ended how."""
 
-    def __init__(self, store: Store, *, now: Callable[[], float], limit: int) -> None:
-        self._store, self._now = store, now
+    def __init__(
+        self, store: Store, *, now: Callable[[], float], limit: int, told: Callable[[], None] = lambda: None
+    ) -> None:
+        """`told` is called with each line."""
+        self._store, self._now, self._told = store, now, told
         self._lines: deque[AuditLine] = deque()
         self._limit = limit
         self._dropped = 0
@@ -50,9 +53,10 @@ class Audit:
     def _operation(self, operation: Operation, size: int, outcome: str, duration: int | None = None) -> None:
         who = f"{operation.origin.kind}:{operation.origin.id}"
         where = f"{operation.target.session} {operation.id}"
-        self._add(AuditLine(self._now(), who, _what(operation), where, size, outcome, duration))
+        self._add(AuditLine(self._now(), who, summary(operation), where, size, outcome, duration))
 
     def _add(self, line: AuditLine) -> None:
+        self._told()
         if len(self._lines) >= self._limit:
             self._dropped += 1
             self.lost_lines += 1
@@ -72,7 +76,8 @@ class Audit:
             self._lines.popleft()
 
 
-def _what(operation: Operation) -> str:
+def summary(operation: Operation) -> str:
+    """The names of what it calls, or its kind."""
     message = operation.message
     if message is None:
         return operation.kind

@@ -73,6 +73,7 @@ from . import measures
 from .accompany import Company
 from .audit import Audit
 from .capability import Capabilities
+from .changes import Changes
 from .clock import iso
 from .deliveries import deferred, result_key
 from .directory import Session
@@ -122,10 +123,12 @@ class Broker:
         self._store, self._version, self._limits, self._now, self._mint = store, version, limits, now, mint
         self._identity = Identity(key)
         self._writer = Writer()
-        self._audit = Audit(store, now=now, limit=limits.audit_queue)
+        self.changes = Changes()
+        self._audit = Audit(store, now=now, limit=limits.audit_queue, told=self.changes.tell)
         self.dispatch = Dispatch(
             store,
             self._audit,
+            self.changes,
             limits,
             now=now,
             later=self._writer.add,
@@ -143,7 +146,7 @@ class Broker:
         )
         self._parking = Parking(limits.waiting_requests)
         self._company = Company(self.dispatch, self._reading, store, self._writer.add)
-        self._questions = Questions(
+        self.questions = Questions(
             self.dispatch,
             self._targets,
             self._company,
@@ -350,13 +353,13 @@ class Broker:
         return await self.dispatch.transfers.push(request, request.caller.principal)
 
     async def ask(self, request: Ask) -> QuestionView:
-        return await self._questions.ask(request, *self._who(request.caller))
+        return await self.questions.ask(request, *self._who(request.caller))
 
     async def ask_assert(self, request: AssertAsked) -> QuestionView:
-        return await self._questions.ask_assert(request, *self._who(request.caller))
+        return await self.questions.ask_assert(request, *self._who(request.caller))
 
     async def answer(self, request: Respond) -> QuestionView:
-        return await self._questions.answer(request, *self._who(request.caller))
+        return await self.questions.answer(request, *self._who(request.caller))
 
     async def history(self, request: FetchHistory) -> HistoryView:
         conversation, origin = self._who(request.caller)

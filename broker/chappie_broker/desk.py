@@ -19,6 +19,15 @@ from chappie_bridge.wire.errors import (
 )
 from chappie_bridge.wire.ids import DeviceId
 from chappie_bridge.wire.messages import Failed, Message, Request, Withdraw
+from chappie_bridge.wire.overview import (
+    AnswerApproval,
+    AnswerQuestion,
+    AwaitChange,
+    CancelOperation,
+    ListApprovals,
+    ListOperations,
+    ListQuestions,
+)
 from chappie_bridge.wire.owner import MakeCode, OwnerRequest, ReadAudit, RedeemCode, TakeMeasures
 from chappie_bridge.wire.ports import WITHDRAWAL, Link, Office, Switchboard, Withdrawal
 from chappie_bridge.wire.requests import (
@@ -85,6 +94,13 @@ class CallerDesk:
             BrokerStatus: switchboard.status,
             MakeCode: office.make_code,
             RedeemCode: office.redeem_code,
+            ListOperations: office.operations,
+            CancelOperation: office.cancel,
+            ListApprovals: office.approvals,
+            AnswerApproval: office.answer_approval,
+            ListQuestions: office.questions,
+            AnswerQuestion: office.answer_question,
+            AwaitChange: office.change,
             ReadAudit: office.audit,
             TakeMeasures: office.measures,
         }

@@ -20,6 +20,7 @@ from chappie_bridge.wire.ports import Link
 from chappie_bridge.wire.requests import ListSessions
 from chappie_bridge.wire.session import SESSION, Presence
 from chappie_bridge.wire.values import (
+    ApprovalAsked,
     Input,
     ModelRequest,
     Moving,
@@ -56,6 +57,8 @@ class Session:
     definitions: str | None = None
     """SHA-256 of its tools as they were last told."""
     requests: dict[str, ModelRequest] = field(default_factory=dict)
+    approvals: tuple[ApprovalAsked, ...] = ()
+    """What waits for its owner's yes or no, as its agent told last."""
     seq: int = 0
     _readers: set[anyio.Event] = field(default_factory=set)
 
@@ -130,6 +133,7 @@ class Directory:
             if not others:
                 del self._by_link[session.link]
         session.link = link
+        session.approvals = ()  # told again once this registration is answered
         if link is not None:
             self._by_link.setdefault(link, {})[session.info.id] = session
 

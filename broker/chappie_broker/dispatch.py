@@ -26,6 +26,7 @@ from chappie_bridge.wire.errors import (
 from chappie_bridge.wire.files import SinkFailed, Written
 from chappie_bridge.wire.ids import MAX_ID, Mint, OperationId, SessionId
 from chappie_bridge.wire.messages import (
+    ApprovalsWaiting,
     Asking,
     CallResult,
     Cancel,
@@ -51,6 +52,7 @@ from chappie_bridge.wire.ports import Link
 from chappie_bridge.wire.values import MAX_CALLS, AnswerItem, InputItem, Origin, SessionHead, ToolResult
 
 from .audit import Audit
+from .changes import Changes
 from .deliveries import Mailroom, Parcel, deferred, input_key, result_key
 from .directory import Directory, Session
 from .download import Bounds
@@ -82,6 +84,7 @@ class Dispatch:
         self,
         store: Store,
         audit: Audit,
+        changes: Changes,
         limits: Limits,
         *,
         now: Callable[[], float],
@@ -100,6 +103,7 @@ class Dispatch:
         """Operations and inputs that arrived for certain, and whose they are; an agent that offers one
         again is told so."""
         self.recalling: set[OperationId] = set()
+        self._changes = changes
         self._store, self._audit, self._now, self._later, self._start = store, audit, now, later, start
         self._orphans: OrderedDict[OperationId, dict[int, ToolResult]] = OrderedDict()
         self._orphan_bytes = 0
@@ -123,6 +127,7 @@ class Dispatch:
             SessionChanged: self._changed,
             SessionEnded: self._ended,
             Asking: self._asking,
+            ApprovalsWaiting: self._approvals,
             CallResult: self._call_result,
             Finished: self._finished,
             InputOffered: self._input,
@@ -142,6 +147,7 @@ class Dispatch:
         await self._news.wait()
 
     def _tell_news(self) -> None:
+        self._changes.tell()
         self._news.set()
         self._news = anyio.Event()
 
@@ -313,6 +319,7 @@ class Dispatch:
         else:
             session.queue.push(operation.origin.id, operation)
             self.ledger.add(operation)
+            self._changes.tell()
             self.pump(session)
 
     def pump(self, session: Session) -> None:
@@ -514,6 +521,10 @@ class Dispatch:
         )
 
     # -- what agents say of operations -----------------------------------------------------------
+
+    def _approvals(self, link: Link, message: ApprovalsWaiting) -> None:
+        self._own(link, message.session).approvals = message.approvals
+        self._changes.tell()
 
     def _asking(self, link: Link, message: Asking) -> None:
         operation = self.ledger.get(message.operation)

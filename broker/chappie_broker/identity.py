@@ -43,8 +43,13 @@ class Identity:
             kind, name = "session", SESSION + caller.value
         else:
             kind, name = "shell", f"shell:{caller.principal}"
-        label = caller.label or (f"ChatGPT {name[-4:]}" if conversation else name)
+        label = caller.label or label_of(kind, name)
         return Origin(kind=kind, id=name, label=label, principal=caller.principal)
+
+
+def label_of(kind: str, name: str) -> str:
+    """What an origin is called where nothing better is known."""
+    return f"ChatGPT {name[-4:]}" if kind == "conversation" else name
 
 
 def required(conversation: ConversationId | None) -> ConversationId:

@@ -3,8 +3,23 @@
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from chappie_bridge.wire.errors import Executed
-from chappie_bridge.wire.messages import Done
+from chappie_bridge.wire.errors import Executed, SessionOffline, UnknownOperation
+from chappie_bridge.wire.messages import Decide, Decided, Done
+from chappie_bridge.wire.overview import (
+    AnswerApproval,
+    AnswerQuestion,
+    ApprovalList,
+    AwaitChange,
+    CancelOperation,
+    Changed,
+    ListApprovals,
+    ListOperations,
+    ListQuestions,
+    OperationList,
+    OperationRow,
+    PendingApproval,
+    QuestionList,
+)
 from chappie_bridge.wire.owner import (
     AuditPage,
     AuditRow,
@@ -16,9 +31,15 @@ from chappie_bridge.wire.owner import (
     RedeemCode,
     TakeMeasures,
 )
+from chappie_bridge.wire.requests import QuestionView
 
+from .audit import summary
+from .changes import Changes
 from .clock import iso
 from .codes import LIFETIME, OneTimeCodes
+from .dispatch import Dispatch
+from .operations import Operation
+from .questions import Questions
 from .store.port import Store
 from .store.rows import AuditLine
 from .storing import storing
@@ -30,12 +51,16 @@ class OwnersOffice:
     def __init__(
         self,
         store: Store,
+        dispatch: Dispatch,
+        questions: Questions,
+        changes: Changes,
         measure: Callable[[], tuple[Measure, ...]],
         *,
         now: Callable[[], float],
         clock: Callable[[], float],
     ) -> None:
         self._store, self._measure, self._now = store, measure, now
+        self._dispatch, self._questions, self._changes = dispatch, questions, changes
         self._codes = OneTimeCodes(clock)
 
     async def make_code(self, request: MakeCode) -> CodeMade:
@@ -53,6 +78,80 @@ class OwnersOffice:
 
     async def measures(self, request: TakeMeasures) -> Measures:
         return Measures(measures=self._measure())
+
+    async def operations(self, request: ListOperations) -> OperationList:
+        found = [
+            operation
+            for operation in self._dispatch.ledger
+            if request.session in (None, operation.target.session)
+        ]
+        ended = [operation for operation in found if not operation.open]
+        ended.sort(key=lambda operation: operation.finished or 0.0, reverse=True)
+        chosen = ([operation for operation in found if operation.open] + ended)[: request.limit]
+        return OperationList(operations=tuple(map(self._seen, chosen)))
+
+    async def cancel(self, request: CancelOperation) -> Done:
+        """:raises UnknownOperation: it is not known, or no longer."""
+        operation = self._dispatch.ledger.get(request.operation)
+        if operation is None:
+            raise UnknownOperation
+        self._dispatch.cancel(operation, "Cancelled by the owner.")
+        return Done()
+
+    async def approvals(self, request: ListApprovals) -> ApprovalList:
+        return ApprovalList(
+            approvals=tuple(
+                PendingApproval(
+                    session=session.info.id,
+                    device=session.info.device,
+                    cwd=session.info.cwd,
+                    approval=approval,
+                )
+                for session in self._dispatch.directory.sessions.values()
+                for approval in session.approvals
+            )
+        )
+
+    async def answer_approval(self, request: AnswerApproval) -> Decided:
+        """:raises RequestClosed: its call has ended.  :raises SessionOffline: nobody is there to hear it."""
+        session = self._dispatch.directory.get(request.session)
+        if session.link is None:
+            raise SessionOffline
+        message = Decide(
+            session=session.info.id,
+            approval=request.approval,
+            allowed=request.allowed,
+            scope=request.scope,
+            by="dashboard",
+        )
+        rpc, seconds = self._dispatch.rpc, self._dispatch.limits.ask_seconds
+        return await rpc.ask(session.link, message, Decided, seconds)
+
+    async def questions(self, request: ListQuestions) -> QuestionList:
+        return QuestionList(questions=await self._questions.recent(request.limit))
+
+    async def answer_question(self, request: AnswerQuestion) -> QuestionView:
+        return await self._questions.answer_for_owner(request)
+
+    async def change(self, request: AwaitChange) -> Changed:
+        return Changed(number=await self._changes.after(request.since, request.wait))
+
+    def _seen(self, operation: Operation) -> OperationRow:
+        until = self._now() if operation.finished is None else operation.finished
+        return OperationRow(
+            operation=operation.id,
+            kind=operation.kind,
+            session=operation.target.session,
+            device=operation.target.device,
+            origin=operation.origin.label,
+            status=operation.status,
+            executed=operation.executed,
+            seq=operation.seq,
+            accepted=iso(operation.accepted),
+            duration_ms=max(0, round((until - operation.accepted) * 1000)),
+            what=summary(operation),
+            needs=operation.needs,
+        )
 
 
 def _row(line: AuditLine) -> AuditRow:

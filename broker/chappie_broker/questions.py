@@ -18,6 +18,7 @@ from chappie_bridge.wire.errors import (
     Unsupported,
 )
 from chappie_bridge.wire.ids import ConversationId, Mint, QuestionId
+from chappie_bridge.wire.overview import AnswerQuestion, RecentQuestion
 from chappie_bridge.wire.question import QUESTION, Answer, Asked, Stage, settled, stated, titles
 from chappie_bridge.wire.question import Question as Seen
 from chappie_bridge.wire.requests import Ask, AssertAsked, OpenSession, QuestionView, Respond
@@ -28,6 +29,7 @@ from .audit import Audit
 from .clock import iso
 from .deliveries import answer_key
 from .dispatch import Dispatch
+from .identity import label_of
 from .limits import LONGEST_WAIT
 from .parking import Parking
 from .store.port import Store
@@ -131,6 +133,24 @@ class Questions:
         if request.loaded and row.origin_kind == "conversation":
             self._targets.renew(ConversationId(row.origin), row.session)
         return QuestionView(question=_seen(row))
+
+    async def recent(self, limit: int) -> tuple[RecentQuestion, ...]:
+        """Of all conversations, for the owner."""
+        with storing(Executed.NO):
+            rows = await self._store.recent_questions(limit)
+        return tuple(
+            RecentQuestion(question=_seen(row), origin=label_of(row.origin_kind, row.origin)) for row in rows
+        )
+
+    async def answer_for_owner(self, request: AnswerQuestion) -> QuestionView:
+        """As `answer`, in any conversation."""
+        with storing(Executed.NO):
+            row = await self._store.question(request.question)
+        if row is None:
+            raise UnknownQuestion
+        owner = Origin(kind="shell", id="owner", label="owner", principal=row.principal)
+        response = Respond(question=row.id, answer=request.answer, revision=request.revision)
+        return await self.answer(response, None, owner)
 
     # -- changes ---------------------------------------------------------------------------------
 

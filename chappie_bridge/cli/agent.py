@@ -185,7 +185,6 @@ def _open(
         new=new,
         resumed=session,
         screen=screen,
-        attended=screen is not None,
         name=name,
         policy=rules,
         callers=callers(settings),

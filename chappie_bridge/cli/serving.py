@@ -101,6 +101,9 @@ async def serving(
         )
         office = OwnersOffice(
             store,
+            broker.dispatch,
+            broker.questions,
+            broker.changes,
             lambda: (*broker.measures(), *of_links(hub.statistics())),
             now=time.time,
             clock=time.monotonic,

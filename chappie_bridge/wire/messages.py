@@ -8,6 +8,9 @@ from .blocks import Content
 from .errors import Executed, Failure
 from .ids import EntryId, InputId, OperationId, SessionId
 from .values import (
+    MAX_APPROVALS,
+    ApprovalAsked,
+    ApprovalScope,
     Entry,
     EntryText,
     HistoryRange,
@@ -126,6 +129,34 @@ class Asking(Message):
     operation: OperationId
     session: SessionId
     needs: tuple[Need, ...]
+
+
+class ApprovalsWaiting(Message):
+    """All that waits for the owner of the device at this session, oldest first; again with each change."""
+
+    type: Literal["approvals_waiting"] = "approvals_waiting"
+    session: SessionId
+    approvals: tuple[ApprovalAsked, ...] = Field(max_length=MAX_APPROVALS)
+
+
+class Decide(Request):
+    """The owner's answer to an approval, given elsewhere: `by` says where."""
+
+    type: Literal["decide"] = "decide"
+    session: SessionId
+    approval: str
+    allowed: bool
+    scope: ApprovalScope
+    by: str
+
+
+class Decided(Request):
+    """The answer that counts: the first one, and where it was given."""
+
+    type: Literal["decided"] = "decided"
+    allowed: bool
+    scope: ApprovalScope
+    by: str
 
 
 class CallResult(Message):

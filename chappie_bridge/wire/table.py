@@ -22,9 +22,12 @@ from .files import (
 )
 from .messages import (
     Admit,
+    ApprovalsWaiting,
     Asking,
     CallResult,
     Cancel,
+    Decide,
+    Decided,
     Describe,
     Description,
     Done,
@@ -52,6 +55,19 @@ from .messages import (
     StartSession,
     Typed,
     Withdraw,
+)
+from .overview import (
+    AnswerApproval,
+    AnswerQuestion,
+    ApprovalList,
+    AwaitChange,
+    CancelOperation,
+    Changed,
+    ListApprovals,
+    ListOperations,
+    ListQuestions,
+    OperationList,
+    QuestionList,
 )
 from .owner import AuditPage, CodeMade, MakeCode, Measures, ReadAudit, RedeemCode, TakeMeasures
 from .requests import (
@@ -108,6 +124,9 @@ MESSAGES: dict[str, Row] = {
     "post_chat": Row(PostChat, "broker", "finished", "session", 1),
     "cancel": Row(Cancel, "broker", None, None, 1),
     "asking": Row(Asking, "agent", None, "operation", 1),
+    "approvals_waiting": Row(ApprovalsWaiting, "agent", None, "session", 1),
+    "decide": Row(Decide, "broker", "decided", None, 1),
+    "decided": Row(Decided, "both", None, None, 1),
     "call_result": Row(CallResult, "agent", None, "operation", 1),
     "finished": Row(Finished, "agent", None, "operation", 1),
     "recall": Row(Recall, "broker", "done", None, 1),
@@ -172,5 +191,16 @@ MESSAGES: dict[str, Row] = {
     "audit_page": Row(AuditPage, "reply", None, None, 1),
     "take_measures": Row(TakeMeasures, "caller", "measures", None, 1),
     "measures": Row(Measures, "reply", None, None, 1),
+    "list_operations": Row(ListOperations, "caller", "operation_list", None, 1),
+    "operation_list": Row(OperationList, "reply", None, None, 1),
+    "cancel_operation": Row(CancelOperation, "caller", "done", None, 1),
+    "list_approvals": Row(ListApprovals, "caller", "approval_list", None, 1),
+    "approval_list": Row(ApprovalList, "reply", None, None, 1),
+    "answer_approval": Row(AnswerApproval, "caller", "decided", None, 1),
+    "list_questions": Row(ListQuestions, "caller", "question_list", None, 1),
+    "question_list": Row(QuestionList, "reply", None, None, 1),
+    "answer_question": Row(AnswerQuestion, "caller", "question_view", None, 1),
+    "await_change": Row(AwaitChange, "caller", "changed", None, 1),
+    "changed": Row(Changed, "reply", None, None, 1),
     "status_report": Row(StatusReport, "reply", None, None, 1),
 }

@@ -14,6 +14,9 @@ from .transfer import Move
 MAX_CALLS = 64
 """Calls in one batch."""
 
+MAX_APPROVALS = 64
+"""Questions of one session that may wait for its owner at once."""
+
 MAX_FILES = 64
 """Files in one transfer."""
 
@@ -169,6 +172,22 @@ class Need(Value):
     kind: Literal["approval", "prompt", "subagent"]
     session: SessionId
     what: str
+
+
+ApprovalScope = Literal["once", "conversation", "directory"]
+"""How far an answer to an approval reaches."""
+
+
+class ApprovalAsked(Value):
+    """May `tool` do `what` at `path`?  `conversational`: an answer can hold for the whole conversation."""
+
+    id: str
+    tool: str
+    path: str
+    writing: bool
+    what: str
+    directory: str
+    conversational: bool
 
 
 class Input(Value):

@@ -236,7 +236,6 @@ async def stage(
     clock: Clock | None = None,
     surroundings: Callable[[], Surroundings] = Surroundings,
     environment: Mapping[str, str] | None = None,
-    attended: bool = False,
     callers: Sequence[CallerRule] = (),
 ) -> AsyncIterator[Stage]:
     clock = clock or Clock()
@@ -256,7 +255,6 @@ async def stage(
         environment=environment or {},
         surroundings=surroundings,
         screen=screen,
-        attended=attended,
         now=clock,
         callers=callers,
     )

@@ -23,7 +23,19 @@ from chappie_bridge.wire.errors import (
     Timeout,
 )
 from chappie_bridge.wire.ids import CallId, InstanceId, OperationId, ReceiptId, SessionId
-from chappie_bridge.wire.messages import Done, Failed, History, Message, Request, Withdraw
+from chappie_bridge.wire.messages import Decided, Done, Failed, History, Message, Request, Withdraw
+from chappie_bridge.wire.overview import (
+    AnswerApproval,
+    ApprovalList,
+    AwaitChange,
+    CancelOperation,
+    Changed,
+    ListApprovals,
+    ListOperations,
+    ListQuestions,
+    OperationList,
+    QuestionList,
+)
 from chappie_bridge.wire.owner import (
     AuditPage,
     CodeMade,
@@ -397,6 +409,16 @@ REPLIES: list[tuple[str, CallerRequest, Request]] = [
     ("say", TypeInput(session=SESSION, content=(Text(text="hi"),)), Done()),
     ("unbind", Unbind(session=SESSION), Unbound(count=3)),
     ("make_code", MakeCode(purpose="pair"), CodeMade(code="A-B", expires="2026-01-01T00:00:00+00:00")),
+    ("operations", ListOperations(session=SESSION), OperationList(operations=())),
+    ("cancel", CancelOperation(operation=OperationId("op_1")), Done()),
+    ("approvals", ListApprovals(), ApprovalList(approvals=())),
+    (
+        "answer_approval",
+        AnswerApproval(session=SESSION, approval="ap_1", allowed=True, scope="directory"),
+        Decided(allowed=False, scope="once", by="terminal"),
+    ),
+    ("questions", ListQuestions(limit=7), QuestionList(questions=())),
+    ("change", AwaitChange(since=3, wait=0.5), Changed(number=4)),
     ("redeem_code", RedeemCode(purpose="login", code="A-B", by="::1"), Done()),
     ("audit", ReadAudit(before=7), AuditPage(lines=())),
     ("measures", TakeMeasures(), Measures(measures=())),

@@ -54,7 +54,7 @@ async def question(on: Stage, number: int) -> Approval:
 async def test_the_person_at_the_agent_is_asked_once_for_a_caller_and_sees_who_it_is(tmp_path: Path) -> None:
     """B90: by its registered name."""
     rules = (CallerRule("*", Decision.ASK),)
-    async with stage(tmp_path, (), attended=True, callers=rules) as on:
+    async with stage(tmp_path, (), callers=rules) as on:
         link = await on.link()
         on.host.received(link, admit())
         first = await question(on, 1)
@@ -73,7 +73,7 @@ async def test_the_person_at_the_agent_is_asked_once_for_a_caller_and_sees_who_i
 
 
 async def test_a_question_that_nobody_waits_for_any_more_is_gone(tmp_path: Path) -> None:
-    async with stage(tmp_path, (), attended=True, callers=(CallerRule("*", Decision.ASK),)) as on:
+    async with stage(tmp_path, (), callers=(CallerRule("*", Decision.ASK),)) as on:
         link = await on.link()
         on.host.received(link, admit())
         first = await question(on, 1)

@@ -554,7 +554,7 @@ async def test_leave_given_to_one_conversation_holds_for_no_other(home: Path) ->
     asks = Policy(rules=(Rule("transfer", Decision.ASK),))
     other = ORIGIN.model_copy(update={"id": "d" * 43})
     shell = Origin(kind="shell", id=ORIGIN.id, label="a shell")
-    async with stage(home, Gate().tools(), policy=asks, attended=True) as on:
+    async with stage(home, Gate().tools(), policy=asks) as on:
         r = Rig(on, await on.link())
 
         async def asked(message: Request) -> None:

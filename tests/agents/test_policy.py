@@ -374,7 +374,7 @@ async def test_a_question_whose_call_ended_is_closed_and_silence_is_no_answer() 
 
 
 async def test_questions_and_memory_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(policy_module, "MAX_PENDING", 2)
+    monkeypatch.setattr(policy_module, "MAX_APPROVALS", 2)
     monkeypatch.setattr(policy_module, "MAX_REMEMBERED", 2)
     approvals = Approvals()
     with anyio.fail_after(5):

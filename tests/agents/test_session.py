@@ -18,9 +18,12 @@ from chappie_bridge.wire.errors import Denied, Executed, Overloaded
 from chappie_bridge.wire.ids import EntryId
 from chappie_bridge.wire.link import encode
 from chappie_bridge.wire.messages import (
+    ApprovalsWaiting,
     Asking,
     CallResult,
     Cancel,
+    Decide,
+    Decided,
     Done,
     Failed,
     Finished,
@@ -502,7 +505,7 @@ ASKS = Policy(rules=(Rule("guarded", Decision.ASK),))
 async def test_a_batch_that_needs_the_owner_says_so_and_goes_on_with_the_answer(
     tmp_path: Path, allowed: bool
 ) -> None:
-    async with stage(tmp_path, (GUARDED,), policy=ASKS, attended=True) as on:
+    async with stage(tmp_path, (GUARDED,), policy=ASKS) as on:
         link = await on.link()
         message = batch(call("guarded"))
         on.host.received(link, message)
@@ -521,7 +524,7 @@ async def test_a_batch_that_needs_the_owner_says_so_and_goes_on_with_the_answer(
 
 
 async def test_a_cancel_withdraws_the_question(tmp_path: Path) -> None:
-    async with stage(tmp_path, (GUARDED,), policy=ASKS, attended=True) as on:
+    async with stage(tmp_path, (GUARDED,), policy=ASKS) as on:
         link = await on.link()
         message = batch(call("guarded"))
         on.host.received(link, message)
@@ -532,14 +535,57 @@ async def test_a_cancel_withdraws_the_question(tmp_path: Path) -> None:
         assert on.session.approvals.pending == ()
 
 
-async def test_without_anybody_to_ask_the_call_is_denied(tmp_path: Path) -> None:
+def decide(approval: str, *, allowed: bool, request: int = 7) -> Decide:
+    return Decide(
+        request=request, session=SESSION, approval=approval, allowed=allowed, scope="once", by="dashboard"
+    )
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+async def test_the_broker_hears_what_waits_for_the_owner_and_brings_the_answer(
+    tmp_path: Path, allowed: bool
+) -> None:
     async with stage(tmp_path, (GUARDED,), policy=ASKS) as on:
         link = await on.link()
         message = batch(call("guarded"))
         on.host.received(link, message)
+        (asked,) = (await link.one(ApprovalsWaiting)).approvals
+        assert (asked.tool, asked.what, asked.writing) == ("guarded", "write the file", True)
+        on.host.received(link, decide(asked.id, allowed=allowed))
+        decided = await link.reply(Decided, 7)
+        assert (decided.allowed, decided.by) == (allowed, "dashboard")
         await link.finished(message.operation)
         (told,) = results(link, message.operation)
-        assert texts(told.result.content).startswith("denied:")
+        assert told.result.is_error is not allowed
+        assert link.all(ApprovalsWaiting)[-1].approvals == ()
+
+
+async def test_an_answer_that_comes_second_is_told_the_first(tmp_path: Path) -> None:
+    async with stage(tmp_path, (GUARDED,), policy=ASKS) as on:
+        link = await on.link()
+        message = batch(call("guarded"))
+        on.host.received(link, message)
+        (asked,) = (await link.one(ApprovalsWaiting)).approvals
+        on.session.approvals.answer(on.session.approvals.pending[0].id, Answer(False, by="terminal"))
+        on.host.received(link, decide(asked.id, allowed=True))
+        decided = await link.reply(Decided, 7)
+        assert (decided.allowed, decided.by) == (False, "terminal")
+
+
+async def test_an_answer_to_what_no_longer_waits_is_refused(tmp_path: Path) -> None:
+    async with stage(tmp_path, (GUARDED,), policy=ASKS) as on:
+        link = await on.link()
+        on.host.received(link, decide("ap_never", allowed=True))
+        assert (await link.reply(Failed, 7)).failure.code == "request_closed"
+
+
+async def test_another_broker_hears_what_still_waits(tmp_path: Path) -> None:
+    async with stage(tmp_path, (GUARDED,), policy=ASKS) as on:
+        link = await on.link()
+        on.host.received(link, batch(call("guarded")))
+        told = await link.one(ApprovalsWaiting)
+        on.host.link_gone(link)
+        assert await (await on.link()).one(ApprovalsWaiting) == told
 
 
 async def test_what_is_written_reaches_the_disk_and_the_index_in_the_background(

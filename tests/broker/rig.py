@@ -9,6 +9,7 @@ from time import time
 from chappie_broker.broker import Broker
 from chappie_broker.directory import within
 from chappie_broker.limits import Limits
+from chappie_broker.office import OwnersOffice
 from chappie_broker.store.rows import Device
 from chappie_broker.store.sqlite import InlineSqliteStore
 
@@ -228,6 +229,18 @@ async def broker(
             yield running
     finally:
         await store.close()
+
+
+def an_office(board: Broker) -> OwnersOffice:
+    return OwnersOffice(
+        board._store,
+        board.dispatch,
+        board.questions,
+        board.changes,
+        board.measures,
+        now=lambda: 0.0,
+        clock=lambda: 0.0,
+    )
 
 
 async def settle_down() -> None:

@@ -6,7 +6,6 @@ import pytest
 from chappie_broker.audit import Audit
 from chappie_broker.hub import HubStatistics
 from chappie_broker.measures import of_links
-from chappie_broker.office import OwnersOffice
 from chappie_broker.store.port import Retention
 from chappie_broker.store.sqlite import InlineSqliteStore
 
@@ -14,7 +13,7 @@ from chappie_bridge.wire.ids import SessionId
 from chappie_bridge.wire.owner import Measures, ReadAudit, TakeMeasures
 from chappie_bridge.wire.requests import Submit
 from chappie_bridge.wire.values import NewCall
-from tests.broker.rig import ScriptedAgent, broker, chat, settle_down
+from tests.broker.rig import ScriptedAgent, an_office, broker, chat, settle_down
 
 pytestmark = pytest.mark.anyio
 
@@ -33,7 +32,7 @@ async def test_each_operation_has_a_line_before_and_one_after_without_its_argume
         )
         view = await board.call(Submit(caller=chat("c"), session=SessionId("a"), calls=calls))
         await board._audit.flush()
-        office = OwnersOffice(board._store, board.measures, now=lambda: 0.0, clock=lambda: 0.0)
+        office = an_office(board)
         after, before, *_ = (await office.audit(ReadAudit())).lines
         older = (await office.audit(ReadAudit(before=before.number, limit=1))).lines
         measures = await office.measures(TakeMeasures())

@@ -5,7 +5,20 @@ from typing import Any
 
 from chappie_bridge.wire.errors import Unsupported
 from chappie_bridge.wire.ids import ReceiptId
-from chappie_bridge.wire.messages import Done
+from chappie_bridge.wire.messages import Decided, Done
+from chappie_bridge.wire.overview import (
+    AnswerApproval,
+    AnswerQuestion,
+    ApprovalList,
+    AwaitChange,
+    CancelOperation,
+    Changed,
+    ListApprovals,
+    ListOperations,
+    ListQuestions,
+    OperationList,
+    QuestionList,
+)
 from chappie_bridge.wire.owner import (
     AuditPage,
     CodeMade,
@@ -114,6 +127,27 @@ class ScriptedSwitchboard:
         return await self._answer(request)  # type: ignore[no-any-return]
 
     async def measures(self, request: TakeMeasures) -> Measures:
+        return await self._answer(request)  # type: ignore[no-any-return]
+
+    async def operations(self, request: ListOperations) -> OperationList:
+        return await self._answer(request)  # type: ignore[no-any-return]
+
+    async def cancel(self, request: CancelOperation) -> Done:
+        return await self._answer(request)  # type: ignore[no-any-return]
+
+    async def approvals(self, request: ListApprovals) -> ApprovalList:
+        return await self._answer(request)  # type: ignore[no-any-return]
+
+    async def answer_approval(self, request: AnswerApproval) -> Decided:
+        return await self._answer(request)  # type: ignore[no-any-return]
+
+    async def questions(self, request: ListQuestions) -> QuestionList:
+        return await self._answer(request)  # type: ignore[no-any-return]
+
+    async def answer_question(self, request: AnswerQuestion) -> QuestionView:
+        return await self._answer(request)  # type: ignore[no-any-return]
+
+    async def change(self, request: AwaitChange) -> Changed:
         return await self._answer(request)  # type: ignore[no-any-return]
 
     def told(self, receipt: ReceiptId, *, sent: bool) -> None:

@@ -221,7 +221,6 @@ class AgentMachine:
             environment={},
             surroundings=Surroundings,
             screen=_Screen(self, name),
-            attended=True,
             now=self.now,
             mint=mint,
         )

@@ -247,6 +247,10 @@ class Store(Protocol):
 
     async def question(self, question: QuestionId) -> Question | None: ...
 
+    async def recent_questions(self, limit: int) -> tuple[Question, ...]:
+        """Those that changed last, newest first."""
+        ...
+
     async def change_question(
         self,
         question: Question,

@@ -183,6 +183,12 @@ WHERE id = :id AND version = :version - 1;
 SELECT count(*) FROM question
 WHERE origin_kind = :origin_kind AND origin = :origin AND stage IN ('asked', 'shown');
 
+-- name: recent_questions
+-- The questions that changed last, newest first.
+SELECT id, origin_kind, origin, principal, session, device, cwd, asked, stage, revision, version, asked_at,
+    changed_at, loaded_at, answer
+FROM question ORDER BY changed_at DESC LIMIT :limit;
+
 -- name: append_audit
 -- Write one line of the audit log.
 INSERT INTO audit (at, who, what, target, size, outcome, duration_ms)

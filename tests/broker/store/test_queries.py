@@ -15,6 +15,7 @@ WALKS = {
     "bound_conversations": "SCAN binding USING COVERING INDEX binding_session",
     "sessions": "SCAN session USING INDEX session_first_seen",
     "unsettled_deliveries": "SCAN delivery USING INDEX delivery_unsettled",  # holds no other ones
+    "recent_questions": "SCAN question USING INDEX question_changed",  # stops after as many as are asked
     "last_audit": "SCAN audit",  # from its end, and stops at the first
     "prune_devices": "SCAN device",  # a handful of rows, once in a while
 }

@@ -184,6 +184,9 @@ class _SqliteMethods(ABC, Store):
     async def question(self, question: QuestionId) -> Question | None:
         return await self._read(lambda database: database.row(Question, "question", id=question))
 
+    async def recent_questions(self, limit: int) -> tuple[Question, ...]:
+        return await self._read(lambda database: database.rows(Question, "recent_questions", limit=limit))
+
     async def change_question(
         self,
         question: Question,
