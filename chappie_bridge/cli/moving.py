@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
     from chappie_bridge.config import Loaded
+    from chappie_bridge.wire.errors import Failure
     from chappie_bridge.wire.ports import Switchboard
     from chappie_bridge.wire.requests import OperationView
     from chappie_bridge.wire.values import FileReport
@@ -339,7 +340,7 @@ def _told(view: OperationView, *, as_json: bool) -> int:
     else:
         for file in view.files:
             if file.error is not None:
-                _line(_failed(file.path, file.error.message, file.error.code))
+                _line(_failed(file.path, _said(file.error), file.error.code))
             elif view.status not in OPEN:
                 _line({"writtenTo": file.written or file.path, "bytes": file.moved, "sha256": file.sha256})
         if view.status in OPEN:
@@ -347,6 +348,11 @@ def _told(view: OperationView, *, as_json: bool) -> int:
         elif view.error is not None:
             click.echo(f"{view.error.code}: {view.error.message}", err=True)
     return 0 if view.status in OPEN or view.status is Status.DONE else FAILED
+
+
+def _said(failure: Failure) -> str:
+    """In a shell's words: there it is an option that replaces a file."""
+    return "it exists there; --overwrite replaces it" if failure.code == "path_exists" else failure.message
 
 
 def _failed(path: str, message: str, code: str = "") -> dict[str, Any]:

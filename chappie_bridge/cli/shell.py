@@ -38,6 +38,7 @@ def sessions(loaded: Loaded, as_json: bool, **asked: Any) -> None:
 
     from . import output
     from .reach import SHELL, ask
+    from .watch import moving
 
     async def work(broker: Switchboard) -> int:
         found = await broker.sessions(ListSessions(caller=SHELL, **asked))
@@ -45,7 +46,7 @@ def sessions(loaded: Loaded, as_json: bool, **asked: Any) -> None:
             output.document(found)
             return 0
         output.table(
-            ("session", "status", "agent", "device", "directory", "bound", "last seen", "name"),
+            ("session", "status", "agent", "device", "directory", "bound", "last seen", "transfers", "name"),
             [
                 (
                     row.id,
@@ -55,6 +56,7 @@ def sessions(loaded: Loaded, as_json: bool, **asked: Any) -> None:
                     row.cwd,
                     str(row.binding_count),
                     row.last_seen,
+                    moving(row),
                     row.name or "",
                 )
                 for row in found.sessions

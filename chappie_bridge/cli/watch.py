@@ -92,9 +92,13 @@ async def _screen(broker: Switchboard, wanted: ListSessions, every: float) -> No
 
 
 def _cells(row: SessionRow) -> Sequence[str]:
-    moving = ", ".join(f"{each.operation} {_share(each.moved, each.size)}" for each in row.transfers)
     bound = str(row.binding_count)
-    return row.id, row.status, row.device, row.cwd, bound, row.running or "", moving, row.name or ""
+    return row.id, row.status, row.device, row.cwd, bound, row.running or "", moving(row), row.name or ""
+
+
+def moving(row: SessionRow) -> str:
+    """What moves from or to the session, and how much of it has."""
+    return ", ".join(f"{each.operation} {_share(each.moved, each.size)}" for each in row.transfers)
 
 
 def _share(moved: int, size: int | None) -> str:

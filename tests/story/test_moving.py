@@ -82,6 +82,9 @@ def test_a_file_is_copied_between_two_sessions(home: Home, session: str, tmp_pat
         done = home.run("copy", f"{session}:build.tar", f"{there}:out/")
         assert done.returncode == 0, done.stderr
         assert (other / "out" / "build.tar").read_bytes() == data
+        again = home.run("copy", f"{session}:build.tar", f"{there}:out/")
+        assert again.returncode == 1
+        assert "it exists there; --overwrite replaces it" in again.stderr
         wrong = home.run("copy", f"{session}:build.tar", "nowhere:")
         assert wrong.returncode == 1
         assert home.run("copy", "no-colon", f"{there}:x").returncode == 2
