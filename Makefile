@@ -4,6 +4,7 @@
 # make sim    histories of the whole bridge on a virtual clock, SEEDS=N of them
 # make test-faults  kills, stops, a full disk, a bad tunnel, with real processes for longer than `make test`
 #                    has them: at most 8 minutes; CHAPPIE_SEED=N for the moments of one that failed
+# make guards  each guard taken away once: at most 5 minutes; writes docs/security-guards.md
 # make mutants  bugs put in on purpose, and the seed that finds each
 # make check  formatting, lint, types, import rules: under 90 seconds
 # make conformance   the public MCP conformance suite: at most 8 minutes, its installation included
@@ -17,7 +18,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: up dev test sim test-faults mutants check conformance test-clients test-hosts test-browser bench format lint mypy pyright imports
+.PHONY: up dev test sim test-faults guards mutants check conformance test-clients test-hosts test-browser bench format lint mypy pyright imports
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -39,6 +40,9 @@ sim: .venv/.developed
 
 test-faults: .venv/.developed
 	CHAPPIE_FAULTS=long $(PY) -m pytest -q tests/faults $(ARGS)
+
+guards: .venv/.developed
+	$(PY) -m tests.security.guards $(ARGS)
 
 mutants: .venv/.developed
 	$(PY) -m tests.sim.mutants $(ARGS)

@@ -20,10 +20,17 @@ HEAD_SECONDS = 10.0
 """From the connection, or from the first byte of a further request, until its head has come whole; the same
 for the rest of a body whose request was answered already."""
 
-HEAD_BYTES = 64 * 1024
+HEAD_BYTES = 32 * 1024
 
 MAX_WAITING = 512
-"""Connections whose head or rest is waited for; the one that waits for longest goes."""
+"""Connections whose head or rest is waited for; above it whoever has waited for longer than `BURST` goes, the
+longest first.  A crowd of good clients that comes at one moment has sent its heads by then."""
+
+BURST = 1.0
+"""Seconds."""
+
+MAX_BURST = 4096
+"""Above it the one that waits for longest goes, however short that is."""
 
 MAX_CONNECTIONS = 12_000
 """All of them; above it the one that has been silent for longest between two requests goes."""
@@ -58,11 +65,14 @@ class Doorstep:
         self._silent.pop(connection, None)
         if connection in self._waiting:
             return
-        late = asyncio.get_running_loop().call_later(HEAD_SECONDS, connection.transport.abort)
-        self._waiting[connection] = late
-        if len(self._waiting) > MAX_WAITING:
-            oldest, timer = self._waiting.popitem(last=False)
-            timer.cancel()
+        loop = asyncio.get_running_loop()
+        self._waiting[connection] = loop.call_later(HEAD_SECONDS, connection.transport.abort)
+        while len(self._waiting) > MAX_WAITING:
+            oldest, timer = next(iter(self._waiting.items()))
+            waited = loop.time() - (timer.when() - HEAD_SECONDS)
+            if waited < BURST and len(self._waiting) <= MAX_BURST:
+                break
+            self.served(oldest)
             oldest.transport.abort()
 
     def served(self, connection: Any) -> None:

@@ -96,11 +96,13 @@ async def test_a_second_request_has_its_own_time(kind: str, monkeypatch: pytest.
         writer.close()
 
 
+@pytest.mark.parametrize(("limit", "value"), [("BURST", 0.0), ("MAX_BURST", 8)])
 async def test_who_waits_longest_goes_first_and_good_clients_come_in(
-    kind: str, monkeypatch: pytest.MonkeyPatch
+    kind: str, limit: str, value: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """S22: half-open connections crowd out one another, nobody else."""
     monkeypatch.setattr(doorstep, "MAX_WAITING", 8)
+    monkeypatch.setattr(doorstep, limit, value)
     async with bridge(kind) as port:
         ends = []
         for _ in range(50):
