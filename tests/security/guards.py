@@ -157,7 +157,7 @@ GUARDS = (
         "broker/chappie_broker/peers.py",
         'if session is None or (device and caller.principal != f"device:{session.owner}"):',
         "if session is None:",
-        "tests/broker",
+        "tests/broker/test_peers.py::test_nobody_asks_as_a_session_that_is_not_its_own",
     ),
     Guard(
         "S12",
