@@ -24,7 +24,7 @@ async def main(path: Path, directory: Path) -> None:
     with StateDirectory.open(path) as state:
         async with (
             serving(state, settings) as broker,
-            front_door(state, settings, broker.broker, broker.office) as door,
+            front_door(state, settings, broker.broker, broker.office, broker.broker.apps) as door,
             anyio.create_task_group() as tasks,
         ):
             host = AgentHost()

@@ -34,12 +34,18 @@ from chappie_bridge.wire.overview import (
     QuestionList,
 )
 from chappie_bridge.wire.owner import (
+    AppList,
     AuditPage,
     CodeMade,
+    ListApps,
+    ListSubjects,
     MakeCode,
     Measures,
     ReadAudit,
     RedeemCode,
+    RevokeApp,
+    RuleSubject,
+    SubjectList,
     TakeMeasures,
 )
 from chappie_bridge.wire.ports import Link, stops
@@ -177,6 +183,18 @@ class RemoteSwitchboard:
         return await self._ask(request, CodeMade)
 
     async def redeem_code(self, request: RedeemCode) -> Done:
+        return await self._ask(request, Done)
+
+    async def list_apps(self, request: ListApps) -> AppList:
+        return await self._ask(request, AppList)
+
+    async def revoke_app(self, request: RevokeApp) -> Done:
+        return await self._ask(request, Done)
+
+    async def list_subjects(self, request: ListSubjects) -> SubjectList:
+        return await self._ask(request, SubjectList)
+
+    async def rule_subject(self, request: RuleSubject) -> Done:
         return await self._ask(request, Done)
 
     async def audit(self, request: ReadAudit) -> AuditPage:

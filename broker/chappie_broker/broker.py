@@ -71,6 +71,7 @@ from chappie_bridge.wire.values import (
 
 from . import measures
 from .accompany import Company
+from .apps import Apps
 from .audit import Audit
 from .capability import Capabilities
 from .changes import Changes
@@ -91,6 +92,7 @@ from .store.port import Store, StoreError
 from .store.rows import Conversation, DeliveryId, RequestKey
 from .store.rows import Operation as StoredOperation
 from .storing import storing
+from .subjects import Subjects
 from .targets import Targets, offline
 from .transfers import check
 from .writer import Writer
@@ -157,6 +159,8 @@ class Broker:
             mint=mint,
         )
         self._janitor = Janitor(self.dispatch, self._audit, store, now=now, told=self.told)
+        self.subjects = Subjects(store, self._writer.add, key=key, now=now)
+        self.apps = Apps(store, self._audit, self._writer.add, now=now, bounds=bounds)
         self._started = now()
 
     @classmethod
@@ -184,10 +188,9 @@ class Broker:
                 tasks=tasks,
                 bounds=bounds or Bounds(),
             )
-            janitor = broker._janitor
-            await janitor.restore()
+            await broker._janitor.restore(broker.subjects.load, broker.apps.load)
             tasks.start_soon(broker._writer.run)
-            tasks.start_soon(janitor.run)
+            tasks.start_soon(broker._janitor.run)
             try:
                 yield broker
             finally:
@@ -377,9 +380,9 @@ class Broker:
         )
 
     async def fetch(self, request: FetchBytes) -> Bytes:
-        session = self._directory.get(request.session)
-        deadline = anyio.current_time() + self._limits.ask_seconds
-        await self._peers.admit(self._peers.origin(request.caller), session, "read bytes", deadline)
+        _, origin = self._who(request.caller)
+        session, seconds = self._directory.get(request.session), self._limits.ask_seconds
+        await self._peers.admit(origin, session, "read bytes", anyio.current_time() + seconds)
         return await self._reading.fetch(request, self._link(session))
 
     async def say(self, request: TypeInput) -> Done:
@@ -427,7 +430,7 @@ class Broker:
     # -- targets and identity --------------------------------------------------------------------
 
     def _hear(self, caller: Caller) -> ConversationId | None:
-        conversation = self._identity.of(caller)
+        conversation = self._identity.of(self.subjects.admit(caller))
         if conversation is not None:
             now = self._now()
             if now - self._directory.heard(conversation) > 3600 and self._directory.bound(conversation):

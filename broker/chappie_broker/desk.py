@@ -28,7 +28,17 @@ from chappie_bridge.wire.overview import (
     ListOperations,
     ListQuestions,
 )
-from chappie_bridge.wire.owner import MakeCode, OwnerRequest, ReadAudit, RedeemCode, TakeMeasures
+from chappie_bridge.wire.owner import (
+    ListApps,
+    ListSubjects,
+    MakeCode,
+    OwnerRequest,
+    ReadAudit,
+    RedeemCode,
+    RevokeApp,
+    RuleSubject,
+    TakeMeasures,
+)
 from chappie_bridge.wire.ports import WITHDRAWAL, Link, Office, Switchboard, Withdrawal
 from chappie_bridge.wire.requests import (
     Ask,
@@ -101,6 +111,10 @@ class CallerDesk:
             ListQuestions: office.questions,
             AnswerQuestion: office.answer_question,
             AwaitChange: office.change,
+            ListApps: office.list_apps,
+            RevokeApp: office.revoke_app,
+            ListSubjects: office.list_subjects,
+            RuleSubject: office.rule_subject,
             ReadAudit: office.audit,
             TakeMeasures: office.measures,
         }

@@ -32,6 +32,8 @@ INFORMATIONAL = 10
 """Replies (1xx) ahead of the one that counts."""
 CONNECTING = 15.0
 """Seconds to an open connection."""
+MAX_DOCUMENT = 32 * 1024
+"""Bytes."""
 SILENT = 30.0
 """Seconds without a byte."""
 
@@ -209,6 +211,27 @@ class Download:
             raise TooLarge(
                 f"The file has {body.size} bytes; at most {self._bounds.max_bytes} are downloaded."
             )
+
+
+async def document(url: str, bounds: Bounds, most: int = MAX_DOCUMENT) -> bytes:
+    """The whole of a small document at exactly this address; it is not led on.
+
+    :raises DownloadFailed: :raises TooLarge: it has more than `most` bytes."""
+    found = bytearray()
+    try:
+        with anyio.fail_after(CONNECTING):
+            to = target(url, bounds.allowed)
+            async with _connected(to, bounds) as stream:
+                body = await _asked(stream, to)
+                if body.status != 200:
+                    raise DownloadFailed(f"The address of the document answered {body.status}.")
+                while data := await body.read(most + 1 - len(found)):
+                    found += data
+                    if len(found) > most:
+                        raise TooLarge(f"The document has more than {most} bytes.")
+    except TimeoutError as error:
+        raise DownloadFailed(f"The document did not come within {CONNECTING:g} s.") from error
+    return bytes(found)
 
 
 @asynccontextmanager

@@ -15,7 +15,7 @@ from chappie_bridge.wire.values import AnswerItem, DeferredItem, SessionInfo
 
 from .audit import Audit
 from .dispatch import Dispatch
-from .store.port import Retention, Store
+from .store.port import Access, Retention, Store
 from .store.rows import Operation as StoredOperation
 
 log = logging.getLogger("chappie.broker")
@@ -53,10 +53,14 @@ class Janitor:
         self.late = 0.0
         """Seconds that the loop was behind at the last tick."""
 
-    async def restore(self) -> None:
-        """Fill memory from the store.  What was queued when the broker died never touched a link."""
+    async def restore(self, *entrances: Callable[[Access], None]) -> None:
+        """Fill memory from the store, that of `entrances` too.  What was queued when the broker died never
+        touched a link."""
         directory = self._dispatch.directory
         memory = await self._store.load(self._now())
+        access = await self._store.access()
+        for load in entrances:
+            load(access)
         names = {device.id: device.name for device in memory.devices}
         for row in memory.sessions:
             info = SessionInfo(

@@ -1,5 +1,6 @@
 """What the owner alone asks of the broker.  Beside the Switchboard, which serves everybody."""
 
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -21,18 +22,27 @@ from chappie_bridge.wire.overview import (
     QuestionList,
 )
 from chappie_bridge.wire.owner import (
+    AppList,
+    AppRow,
     AuditPage,
     AuditRow,
     CodeMade,
+    ListApps,
+    ListSubjects,
     MakeCode,
     Measure,
     Measures,
     ReadAudit,
     RedeemCode,
+    RevokeApp,
+    RuleSubject,
+    SubjectList,
+    SubjectRow,
     TakeMeasures,
 )
 from chappie_bridge.wire.requests import QuestionView
 
+from .apps import Apps
 from .audit import summary
 from .changes import Changes
 from .clock import iso
@@ -43,6 +53,7 @@ from .questions import Questions
 from .store.port import Store
 from .store.rows import AuditLine
 from .storing import storing
+from .subjects import Subjects, name
 
 
 class OwnersOffice:
@@ -55,12 +66,15 @@ class OwnersOffice:
         questions: Questions,
         changes: Changes,
         measure: Callable[[], tuple[Measure, ...]],
+        apps: Apps,
+        subjects: Subjects,
         *,
         now: Callable[[], float],
         clock: Callable[[], float],
     ) -> None:
         self._store, self._measure, self._now = store, measure, now
         self._dispatch, self._questions, self._changes = dispatch, questions, changes
+        self._apps, self._subjects = apps, subjects
         self._codes = OneTimeCodes(clock)
 
     async def make_code(self, request: MakeCode) -> CodeMade:
@@ -69,6 +83,45 @@ class OwnersOffice:
 
     async def redeem_code(self, request: RedeemCode) -> Done:
         self._codes.redeem(request.purpose, request.code, by=request.by)
+        return Done()
+
+    async def list_apps(self, request: ListApps) -> AppList:
+        return AppList(
+            apps=tuple(
+                AppRow(
+                    id=app.id,
+                    name=app.name,
+                    redirects=tuple(json.loads(app.redirects)),
+                    last_used=iso(app.last_used),
+                    consented=None if grant is None else iso(grant.created_at),
+                )
+                for app, grant in self._apps.known()
+            )
+        )
+
+    async def revoke_app(self, request: RevokeApp) -> Done:
+        await self._apps.revoke_app(request.app)
+        return Done()
+
+    async def list_subjects(self, request: ListSubjects) -> SubjectList:
+        return SubjectList(
+            subjects=tuple(
+                SubjectRow(
+                    id=name(row),
+                    credential=row.credential,
+                    status=row.status,
+                    first_seen=iso(row.first_seen),
+                    last_seen=iso(row.last_seen),
+                )
+                for row in self._subjects.known()
+            )
+        )
+
+    async def rule_subject(self, request: RuleSubject) -> Done:
+        if request.allow:
+            await self._subjects.allow(request.subject)
+        else:
+            await self._subjects.forget(request.subject)
         return Done()
 
     async def audit(self, request: ReadAudit) -> AuditPage:

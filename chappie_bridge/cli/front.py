@@ -17,7 +17,7 @@ from chappie_bridge.config import Address, Settings, SettingsError
 from chappie_bridge.doctor import FRONT_DOOR
 from chappie_bridge.faces.chatgpt.server import build
 from chappie_bridge.wire.errors import Forbidden
-from chappie_bridge.wire.ports import Office, Switchboard
+from chappie_bridge.wire.ports import Consents, Office, Switchboard
 
 from .doorstep import HEAD_BYTES, Doorstep, protocol
 from .face import face_settings
@@ -38,7 +38,7 @@ class FrontDoor:
 
 @asynccontextmanager
 async def front_door(
-    state: StateDirectory, settings: Settings, switchboard: Switchboard, office: Office
+    state: StateDirectory, settings: Settings, switchboard: Switchboard, office: Office, consents: Consents
 ) -> AsyncGenerator[FrontDoor]:
     """Serve; `doctor` finds it by a file in the state directory.
 
@@ -47,7 +47,7 @@ async def front_door(
     :raises SettingsError: an allow-list cannot be read."""
     secret = state.secret("install-secret") if settings.auth == "secret" else None
     try:
-        face = build(switchboard, face_settings(settings, secret), office)
+        face = build(switchboard, face_settings(settings, secret), office, consents)
     except ValueError as error:
         raise SettingsError(f"allowed_hosts or allowed_origins: {error}") from None
     async with _served(face, Address.parse(settings.http), settings.body_max) as (server, url):

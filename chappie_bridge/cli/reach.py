@@ -16,7 +16,6 @@ from chappie_broker.state import StateDirectory
 from chappie_bridge.config import Settings
 from chappie_bridge.wire.errors import Lost
 from chappie_bridge.wire.ids import Mint
-from chappie_bridge.wire.ports import Switchboard
 from chappie_bridge.wire.values import Caller
 
 from .faults import NotThere
@@ -28,7 +27,7 @@ _WITHIN = 3.0
 """Seconds until a broker that does not answer counts as not there."""
 
 
-def ask(settings: Settings, work: Callable[[Switchboard], Awaitable[int]]) -> NoReturn:
+def ask(settings: Settings, work: Callable[[RemoteSwitchboard], Awaitable[int]]) -> NoReturn:
     """Run `work` on the broker and end the process with the exit code that it gives."""
 
     async def run() -> int:

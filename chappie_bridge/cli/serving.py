@@ -105,6 +105,8 @@ async def serving(
             broker.questions,
             broker.changes,
             lambda: (*broker.measures(), *of_links(hub.statistics())),
+            broker.apps,
+            broker.subjects,
             now=time.time,
             clock=time.monotonic,
         )

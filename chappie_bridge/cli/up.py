@@ -130,7 +130,9 @@ class _Life:
                 await anyio.to_thread.run_sync(importlib.import_module, f"{__package__}.front")
                 from .front import front_door
 
-                async with front_door(state, self.loaded.settings, broker.broker, broker.office) as door:
+                async with front_door(
+                    state, self.loaded.settings, broker.broker, broker.office, broker.broker.apps
+                ) as door:
                     try:
                         session = await _session(agent)
                         await _check(door, session)

@@ -37,6 +37,12 @@ ConnectionId = NewType("ConnectionId", int)
 ReceiptId = NewType("ReceiptId", str)
 """One response on its way to a conversation: told `sent` or `unsent` by the gate."""
 
+AppId = NewType("AppId", str)
+"""One client program: ours, 128 random bits, or the address of its metadata document."""
+
+GrantId = NewType("GrantId", str)
+"""One consent of the owner: 128 random bits."""
+
 MAX_ID = 256
 """Longest id accepted from anybody, in characters."""
 

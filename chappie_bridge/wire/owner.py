@@ -1,10 +1,11 @@
-"""What the owner alone asks of the broker, and its replies: codes, the audit log, measures.  Pure data."""
+"""What the owner alone asks of the broker, and its replies: codes, audit log, apps, measures.  Pure data."""
 
 from typing import Literal
 
 from pydantic import Field
 
 from .blocks import Value
+from .ids import AppId
 from .messages import Request
 from .requests import CallerRequest
 
@@ -66,6 +67,63 @@ class AuditPage(Request):
 
     type: Literal["audit_page"] = "audit_page"
     lines: tuple[AuditRow, ...]
+
+
+class AppRow(Value):
+    """An app that registered.  `consented` is absent while the owner has not let it in."""
+
+    id: AppId
+    name: str
+    redirects: tuple[str, ...]
+    last_used: str
+    consented: str | None = None
+
+
+class ListApps(OwnerRequest):
+    type: Literal["list_apps"] = "list_apps"
+
+
+class AppList(Request):
+    """The last used first."""
+
+    type: Literal["app_list"] = "app_list"
+    apps: tuple[AppRow, ...]
+
+
+class RevokeApp(OwnerRequest):
+    """Its tokens are refused from now on, and it must register again."""
+
+    type: Literal["revoke_app"] = "revoke_app"
+    app: AppId
+
+
+class SubjectRow(Value):
+    """A person behind a credential, as ChatGPT told them apart; nobody else knows who it is."""
+
+    id: str
+    credential: str
+    status: Literal["allowed", "waiting"]
+    first_seen: str
+    last_seen: str
+
+
+class ListSubjects(OwnerRequest):
+    type: Literal["list_subjects"] = "list_subjects"
+
+
+class SubjectList(Request):
+    """The last seen first."""
+
+    type: Literal["subject_list"] = "subject_list"
+    subjects: tuple[SubjectRow, ...]
+
+
+class RuleSubject(OwnerRequest):
+    """Let a person in, or forget them: when nobody is left, the next one of that credential is let in."""
+
+    type: Literal["rule_subject"] = "rule_subject"
+    subject: str
+    allow: bool
 
 
 class Sample(Value):

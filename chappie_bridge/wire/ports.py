@@ -3,7 +3,8 @@
 from contextvars import ContextVar
 from typing import Literal, NamedTuple, Protocol
 
-from .ids import DeviceId, InstanceId, ReceiptId
+from .access import App, Held, Tokens
+from .ids import AppId, DeviceId, GrantId, InstanceId, ReceiptId
 from .messages import Decided, Done, Message
 from .overview import (
     AnswerApproval,
@@ -18,7 +19,21 @@ from .overview import (
     OperationList,
     QuestionList,
 )
-from .owner import AuditPage, CodeMade, MakeCode, Measures, ReadAudit, RedeemCode, TakeMeasures
+from .owner import (
+    AppList,
+    AuditPage,
+    CodeMade,
+    ListApps,
+    ListSubjects,
+    MakeCode,
+    Measures,
+    ReadAudit,
+    RedeemCode,
+    RevokeApp,
+    RuleSubject,
+    SubjectList,
+    TakeMeasures,
+)
 from .requests import (
     Ask,
     AssertAsked,
@@ -105,8 +120,49 @@ class Office(Protocol):
     async def questions(self, request: ListQuestions) -> QuestionList: ...
     async def answer_question(self, request: AnswerQuestion) -> QuestionView: ...
     async def change(self, request: AwaitChange) -> Changed: ...
+    async def list_apps(self, request: ListApps) -> AppList: ...
+    async def revoke_app(self, request: RevokeApp) -> Done: ...
+    async def list_subjects(self, request: ListSubjects) -> SubjectList: ...
+    async def rule_subject(self, request: RuleSubject) -> Done: ...
     async def audit(self, request: ReadAudit) -> AuditPage: ...
     async def measures(self, request: TakeMeasures) -> Measures: ...
+
+
+class Consents(Protocol):
+    """Apps that the owner lets in, for a face in the broker's process.  Coroutines raise BridgeError."""
+
+    def app(self, app: AppId) -> App | None: ...
+    async def register(self, app: App) -> None:
+        """Add an app, or change it.  :raises Overloaded: too many."""
+        ...
+
+    async def document(self, url: str) -> bytes:
+        """The small document at an https address of the open internet.  :raises DownloadFailed: TooLarge"""
+        ...
+
+    async def consented(self, app: App, resource: str) -> Tokens:
+        """The owner let `app` in, for `resource` only."""
+        ...
+
+    def bearer(self, token: str, resource: str) -> Held | None:
+        """Who sends this access token, when it is good for `resource` now."""
+        ...
+
+    async def refreshable(self, token: str) -> Held | None:
+        """What a refresh token is good for.  One that was used up ends its consent."""
+        ...
+
+    async def rotated(self, token: str) -> Tokens:
+        """New tokens for a refresh token, which is used up.  :raises Forbidden: it is not good."""
+        ...
+
+    async def revoke(self, token: str, app: AppId) -> None:
+        """The app gives a token back; the consent goes with it.  Other tokens change nothing."""
+        ...
+
+    async def withdraw(self, grant: GrantId, why: str) -> None:
+        """End a consent; a repeat says nothing."""
+        ...
 
 
 class Peer(NamedTuple):

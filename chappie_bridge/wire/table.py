@@ -69,7 +69,21 @@ from .overview import (
     OperationList,
     QuestionList,
 )
-from .owner import AuditPage, CodeMade, MakeCode, Measures, ReadAudit, RedeemCode, TakeMeasures
+from .owner import (
+    AppList,
+    AuditPage,
+    CodeMade,
+    ListApps,
+    ListSubjects,
+    MakeCode,
+    Measures,
+    ReadAudit,
+    RedeemCode,
+    RevokeApp,
+    RuleSubject,
+    SubjectList,
+    TakeMeasures,
+)
 from .requests import (
     Ask,
     AssertAsked,
@@ -187,6 +201,12 @@ MESSAGES: dict[str, Row] = {
     "make_code": Row(MakeCode, "caller", "code_made", None, 1),
     "code_made": Row(CodeMade, "reply", None, None, 1),
     "redeem_code": Row(RedeemCode, "caller", "done", None, 1),
+    "list_apps": Row(ListApps, "caller", "app_list", None, 1),
+    "app_list": Row(AppList, "reply", None, None, 1),
+    "revoke_app": Row(RevokeApp, "caller", "done", None, 1),
+    "list_subjects": Row(ListSubjects, "caller", "subject_list", None, 1),
+    "subject_list": Row(SubjectList, "reply", None, None, 1),
+    "rule_subject": Row(RuleSubject, "caller", "done", None, 1),
     "read_audit": Row(ReadAudit, "caller", "audit_page", None, 1),
     "audit_page": Row(AuditPage, "reply", None, None, 1),
     "take_measures": Row(TakeMeasures, "caller", "measures", None, 1),

@@ -164,6 +164,10 @@ class Caller(Value):
     source: Literal["openai", "header", "stdio", "session", "shell", "none"]
     value: str = ""
     label: str = ""
+    credential: str = ""
+    """Of several that one principal has, the one that was sent; empty: it has one only."""
+    subject: str = ""
+    """The person, as ChatGPT names them; only a keyed hash is stored."""
 
 
 class Need(Value):

@@ -22,7 +22,7 @@ from chappie_bridge.wire.errors import (
     SessionOffline,
     Timeout,
 )
-from chappie_bridge.wire.ids import CallId, InstanceId, OperationId, ReceiptId, SessionId
+from chappie_bridge.wire.ids import AppId, CallId, InstanceId, OperationId, ReceiptId, SessionId
 from chappie_bridge.wire.messages import Decided, Done, Failed, History, Message, Request, Withdraw
 from chappie_bridge.wire.overview import (
     AnswerApproval,
@@ -37,12 +37,18 @@ from chappie_bridge.wire.overview import (
     QuestionList,
 )
 from chappie_bridge.wire.owner import (
+    AppList,
     AuditPage,
     CodeMade,
+    ListApps,
+    ListSubjects,
     MakeCode,
     Measures,
     ReadAudit,
     RedeemCode,
+    RevokeApp,
+    RuleSubject,
+    SubjectList,
     TakeMeasures,
 )
 from chappie_bridge.wire.ports import Link, Peer
@@ -420,6 +426,10 @@ REPLIES: list[tuple[str, CallerRequest, Request]] = [
     ("questions", ListQuestions(limit=7), QuestionList(questions=())),
     ("change", AwaitChange(since=3, wait=0.5), Changed(number=4)),
     ("redeem_code", RedeemCode(purpose="login", code="A-B", by="::1"), Done()),
+    ("list_apps", ListApps(), AppList(apps=())),
+    ("revoke_app", RevokeApp(app=AppId("a")), Done()),
+    ("list_subjects", ListSubjects(), SubjectList(subjects=())),
+    ("rule_subject", RuleSubject(subject="x", allow=True), Done()),
     ("audit", ReadAudit(before=7), AuditPage(lines=())),
     ("measures", TakeMeasures(), Measures(measures=())),
     (

@@ -238,6 +238,8 @@ def an_office(board: Broker) -> OwnersOffice:
         board.questions,
         board.changes,
         board.measures,
+        board.apps,
+        board.subjects,
         now=lambda: 0.0,
         clock=lambda: 0.0,
     )

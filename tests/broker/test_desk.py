@@ -12,10 +12,28 @@ from chappie_broker.desk import CallerDesk
 from chappie_bridge.wire.batch import Status
 from chappie_bridge.wire.blocks import Text
 from chappie_bridge.wire.errors import Executed, KeyReused, Overloaded, TooLarge
-from chappie_bridge.wire.ids import CallId, DeviceId, InputId, InstanceId, OperationId, ReceiptId, SessionId
+from chappie_bridge.wire.ids import (
+    AppId,
+    CallId,
+    DeviceId,
+    InputId,
+    InstanceId,
+    OperationId,
+    ReceiptId,
+    SessionId,
+)
 from chappie_bridge.wire.link import encode
 from chappie_bridge.wire.messages import Done, Failed, Message, Request, Withdraw
-from chappie_bridge.wire.owner import MakeCode, ReadAudit, RedeemCode, TakeMeasures
+from chappie_bridge.wire.owner import (
+    ListApps,
+    ListSubjects,
+    MakeCode,
+    ReadAudit,
+    RedeemCode,
+    RevokeApp,
+    RuleSubject,
+    TakeMeasures,
+)
 from chappie_bridge.wire.ports import Peer, stops
 from chappie_bridge.wire.requests import (
     BrokerStatus,
@@ -288,7 +306,11 @@ async def test_another_device_cannot_type_unbind_or_look_around() -> None:
         desk.received(link, RedeemCode(request=5, caller=session, purpose="login", code="", by=""))
         desk.received(link, ReadAudit(request=6, caller=session))
         desk.received(link, TakeMeasures(request=7, caller=session))
-        assert link.failures() == dict.fromkeys(range(1, 8), "forbidden")
+        desk.received(link, ListApps(request=8, caller=session))
+        desk.received(link, RevokeApp(request=9, caller=session, app=AppId("a")))
+        desk.received(link, ListSubjects(request=10, caller=session))
+        desk.received(link, RuleSubject(request=11, caller=session, subject="x", allow=True))
+        assert link.failures() == dict.fromkeys(range(1, 12), "forbidden")
         assert switchboard.asked == []
 
 

@@ -9,6 +9,8 @@ import anyio
 import pytest
 from chappie_broker.store.port import DAY, Retention, Store
 from chappie_broker.store.rows import (
+    App,
+    AppGrant,
     AuditLine,
     Binding,
     Conversation,
@@ -19,12 +21,21 @@ from chappie_broker.store.rows import (
     Question,
     RequestKey,
     Session,
+    Subject,
 )
 from chappie_broker.store.sqlite import InlineSqliteStore, SqliteStore
 
 from chappie_bridge.wire.batch import Status
 from chappie_bridge.wire.errors import Executed, PathExists, SessionConflict
-from chappie_bridge.wire.ids import ConversationId, DeviceId, OperationId, QuestionId, SessionId
+from chappie_bridge.wire.ids import (
+    AppId,
+    ConversationId,
+    DeviceId,
+    GrantId,
+    OperationId,
+    QuestionId,
+    SessionId,
+)
 from chappie_bridge.wire.question import Stage
 
 pytestmark = pytest.mark.anyio
@@ -505,3 +516,49 @@ async def test_a_cancelled_call_leaves_the_store_usable(store: Store) -> None:
         await store.save_device(DEVICE)
     await store.save_device(DEVICE)
     assert (await store.load(0.0)).devices == (DEVICE,)
+
+
+# Apps, consents, persons.
+
+APP = App(AppId("a1"), "ChatGPT", '["https://chatgpt.com/cb"]', 60.0, 61.0)
+GRANT = AppGrant(GrantId("g1"), APP.id, "https://b.example/mcp", 62.0, 62.5, "r", 99.0, "a", 70.0, "", 0.0)
+PERSON = Subject("g1", "h", "allowed", 63.0, 63.5)
+
+
+async def test_apps_consents_and_persons_outlive_the_broker(open_store: Open) -> None:
+    store = await open_store()
+    await store.save_grant(GRANT, APP)
+    await store.save_subject(PERSON)
+    await store.close()
+    store = await open_store()
+    found = await store.access()
+    await store.close()
+    assert (found.apps, found.grants, found.subjects) == ((APP,), (GRANT,), (PERSON,))
+
+
+async def test_a_consent_goes_with_its_app(store: Store) -> None:
+    await store.save_grant(GRANT, APP)
+    await store.delete_app(APP.id)
+    assert (await store.access()).grants == ()
+
+
+async def test_tokens_change_and_a_consent_ends_alone(store: Store) -> None:
+    await store.save_app(APP)
+    await store.save_grant(GRANT, APP)
+    newer = replace(GRANT, refresh_hash="r2", access_hash="a2", before_hash="a", before_until=70.0)
+    await store.save_grant(newer, replace(APP, last_used=64.0))
+    await store.touch_grants([(GRANT.id, 65.0), (GRANT.id, 1.0), (GrantId("?"), 1.0)])
+    found = await store.access()
+    assert found.grants == (replace(newer, last_used=65.0),)
+    assert found.apps == (replace(APP, last_used=64.0),)
+    await store.delete_grant(GRANT.id)
+    assert (await store.access()).grants == ()
+    assert len((await store.access()).apps) == 1
+
+
+async def test_a_person_is_allowed_later_or_forgotten(store: Store) -> None:
+    await store.save_subject(replace(PERSON, status="waiting"))
+    await store.save_subject(replace(PERSON, last_seen=70.0))
+    assert (await store.access()).subjects == (replace(PERSON, last_seen=70.0),)
+    await store.delete_subject(PERSON.credential, PERSON.hash)
+    assert (await store.access()).subjects == ()

@@ -20,12 +20,18 @@ from chappie_bridge.wire.overview import (
     QuestionList,
 )
 from chappie_bridge.wire.owner import (
+    AppList,
     AuditPage,
     CodeMade,
+    ListApps,
+    ListSubjects,
     MakeCode,
     Measures,
     ReadAudit,
     RedeemCode,
+    RevokeApp,
+    RuleSubject,
+    SubjectList,
     TakeMeasures,
 )
 from chappie_bridge.wire.requests import (
@@ -118,6 +124,18 @@ class ScriptedSwitchboard:
         return await self._answer(request)  # type: ignore[no-any-return]
 
     async def make_code(self, request: MakeCode) -> CodeMade:
+        return await self._answer(request)  # type: ignore[no-any-return]
+
+    async def list_apps(self, request: ListApps) -> AppList:
+        return await self._answer(request)  # type: ignore[no-any-return]
+
+    async def revoke_app(self, request: RevokeApp) -> Done:
+        return await self._answer(request)  # type: ignore[no-any-return]
+
+    async def list_subjects(self, request: ListSubjects) -> SubjectList:
+        return await self._answer(request)  # type: ignore[no-any-return]
+
+    async def rule_subject(self, request: RuleSubject) -> Done:
         return await self._answer(request)  # type: ignore[no-any-return]
 
     async def redeem_code(self, request: RedeemCode) -> Done:

@@ -12,9 +12,19 @@ from typing import ClassVar, Protocol
 
 from chappie_bridge.wire.batch import Status
 from chappie_bridge.wire.errors import BY_CODE, BridgeError, Executed
-from chappie_bridge.wire.ids import ConversationId, DeviceId, OperationId, QuestionId, SessionId
+from chappie_bridge.wire.ids import (
+    AppId,
+    ConversationId,
+    DeviceId,
+    GrantId,
+    OperationId,
+    QuestionId,
+    SessionId,
+)
 
 from .rows import (
+    App,
+    AppGrant,
     AuditLine,
     Binding,
     Conversation,
@@ -26,6 +36,7 @@ from .rows import (
     Question,
     RequestKey,
     Session,
+    Subject,
     Transfer,
 )
 
@@ -127,6 +138,15 @@ class Snapshot:
     """Not expired."""
     deliveries: tuple[Delivery, ...]
     """Not settled, oldest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who may come in besides the owner's own secret."""
+
+    apps: tuple[App, ...]
+    grants: tuple[AppGrant, ...]
+    subjects: tuple[Subject, ...]
 
 
 class Store(Protocol):
@@ -264,6 +284,34 @@ class Store(Protocol):
     async def open_questions(self, kind: OriginKind, origin: str) -> int:
         """How many questions of this origin wait for the person."""
         ...
+
+    # Apps, consents, persons.
+
+    async def access(self) -> Access: ...
+
+    async def save_app(self, app: App) -> None:
+        """Add an app, or change its name, redirects and last use."""
+        ...
+
+    async def delete_app(self, app: AppId) -> None:
+        """With the owner's consents."""
+        ...
+
+    async def save_grant(self, grant: AppGrant, app: App) -> None:
+        """Add a consent, or change its tokens; the app is saved with it."""
+        ...
+
+    async def touch_grants(self, seen: Sequence[tuple[GrantId, float]]) -> None:
+        """Move `last_used` forward, never back.  Unknown ids are skipped."""
+        ...
+
+    async def delete_grant(self, grant: GrantId) -> None: ...
+
+    async def save_subject(self, subject: Subject) -> None:
+        """Add a person, or change status and last sign of life."""
+        ...
+
+    async def delete_subject(self, credential: str, digest: str) -> None: ...
 
     # The audit log.
 

@@ -189,6 +189,61 @@ SELECT id, origin_kind, origin, principal, session, device, cwd, asked, stage, r
     changed_at, loaded_at, answer
 FROM question ORDER BY changed_at DESC LIMIT :limit;
 
+-- name: apps
+-- All apps.
+SELECT id, name, redirects, created_at, last_used FROM app;
+
+-- name: save_app
+-- Add an app, or change what may change of it.
+INSERT INTO app (id, name, redirects, created_at, last_used)
+VALUES (:id, :name, :redirects, :created_at, :last_used)
+ON CONFLICT (id) DO UPDATE
+SET name = excluded.name, redirects = excluded.redirects, last_used = excluded.last_used;
+
+-- name: delete_app
+-- Forget an app, with the owner's consents.
+DELETE FROM app WHERE id = :id;
+
+-- name: app_grants
+-- All consents.
+SELECT id, app, resource, created_at, last_used, refresh_hash, refresh_until, access_hash, access_until,
+    before_hash, before_until
+FROM app_grant;
+
+-- name: save_app_grant
+-- Add a consent, or change its tokens.
+INSERT INTO app_grant (id, app, resource, created_at, last_used, refresh_hash, refresh_until, access_hash,
+    access_until, before_hash, before_until)
+VALUES (:id, :app, :resource, :created_at, :last_used, :refresh_hash, :refresh_until, :access_hash,
+    :access_until, :before_hash, :before_until)
+ON CONFLICT (id) DO UPDATE
+SET last_used = excluded.last_used, refresh_hash = excluded.refresh_hash,
+    refresh_until = excluded.refresh_until, access_hash = excluded.access_hash,
+    access_until = excluded.access_until, before_hash = excluded.before_hash,
+    before_until = excluded.before_until;
+
+-- name: touch_app_grant
+-- Move a consent's last sign of life forward.
+UPDATE app_grant SET last_used = :at WHERE id = :id AND last_used < :at;
+
+-- name: delete_app_grant
+-- A consent is over.
+DELETE FROM app_grant WHERE id = :id;
+
+-- name: subjects
+-- All persons behind credentials.
+SELECT credential, hash, status, first_seen, last_seen FROM subject;
+
+-- name: save_subject
+-- Add a person, or change what may change.
+INSERT INTO subject (credential, hash, status, first_seen, last_seen)
+VALUES (:credential, :hash, :status, :first_seen, :last_seen)
+ON CONFLICT (credential, hash) DO UPDATE SET status = excluded.status, last_seen = excluded.last_seen;
+
+-- name: delete_subject
+-- Forget a person behind a credential.
+DELETE FROM subject WHERE credential = :credential AND hash = :hash;
+
 -- name: append_audit
 -- Write one line of the audit log.
 INSERT INTO audit (at, who, what, target, size, outcome, duration_ms)

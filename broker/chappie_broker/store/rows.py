@@ -9,7 +9,15 @@ from typing import Literal, NewType
 
 from chappie_bridge.wire.batch import Status
 from chappie_bridge.wire.errors import Executed
-from chappie_bridge.wire.ids import ConversationId, DeviceId, OperationId, QuestionId, SessionId
+from chappie_bridge.wire.ids import (
+    AppId,
+    ConversationId,
+    DeviceId,
+    GrantId,
+    OperationId,
+    QuestionId,
+    SessionId,
+)
 from chappie_bridge.wire.question import Stage
 
 DeliveryId = NewType("DeliveryId", str)
@@ -152,6 +160,45 @@ class Question:
     changed_at: float
     loaded_at: float | None = None
     answer: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class App:
+    """One client program.  `redirects` is a JSON list of addresses."""
+
+    id: AppId
+    name: str
+    redirects: str
+    created_at: float
+    last_used: float
+
+
+@dataclass(frozen=True, slots=True)
+class AppGrant:
+    """One consent of the owner.  Tokens are hashed; `before_hash` is empty where there is none."""
+
+    id: GrantId
+    app: AppId
+    resource: str
+    created_at: float
+    last_used: float
+    refresh_hash: str
+    refresh_until: float
+    access_hash: str
+    access_until: float
+    before_hash: str
+    before_until: float
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One person as ChatGPT names them, seen with one credential.  `hash` is keyed."""
+
+    credential: str
+    hash: str
+    status: Literal["allowed", "waiting"]
+    first_seen: float
+    last_seen: float
 
 
 @dataclass(frozen=True, slots=True)

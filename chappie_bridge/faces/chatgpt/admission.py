@@ -54,6 +54,8 @@ class Admission:
         self._origins = {_origin_entry(each) for each in allowed_origins}
         self._credentials = tuple((each.principal, each.secret.encode()) for each in credentials)
         self._how_to_find = how_to_find
+        self._base = public_base(public_url)
+        self._public = bool(public_url)
         if any(not secret for _, secret in self._credentials):
             raise ValueError("a credential is empty")
 
@@ -101,6 +103,15 @@ class Admission:
                 found = principal
         return found or self._unauthorized("The credential is not valid here.", ', error="invalid_token"')
 
+    def base(self, headers: Mapping[str, str]) -> str:
+        """Our own address, without `/mcp`, for who sent these headers: `public_url`, or else the loopback
+        name that was asked.  Empty where neither can name us to an OAuth client."""
+        if self._public:
+            return self._base
+        host = headers.get("host", "").lower()
+        found = _authority(host)
+        return f"http://{host}" if found is not None and found[0] in LOOPBACK else ""
+
     def _knows(self, authority: tuple[str, int | None] | None) -> bool:
         return authority is not None and (authority in self._hosts or (authority[0], None) in self._hosts)
 
@@ -112,6 +123,13 @@ class Admission:
         )
         value = f'Bearer realm="chappie-bridge"{challenge}'.encode()
         return Refusal(401, error, ((b"www-authenticate", value),))
+
+
+def public_base(public_url: str) -> str:
+    """`public_url` as an issuer: without `/mcp`; empty when it is neither https nor of this machine."""
+    base = public_url.rstrip("/").removesuffix("/mcp").rstrip("/")
+    parts = urlsplit(base)
+    return base if parts.scheme == "https" or parts.hostname in LOOPBACK else ""
 
 
 def _authority(text: str) -> tuple[str, int | None] | None:

@@ -10,6 +10,7 @@ from chappie_bridge.wire.ports import Switchboard
 from chappie_bridge.wire.values import Caller
 
 SESSION_META = "openai/session"
+SUBJECT_META = "openai/subject"
 TUNNEL_META = "otunnel/requestId"
 
 MAX_VALUE = 1024
@@ -27,7 +28,8 @@ _LABEL = 64
 class Exchange:
     """`principal` comes from the credential; `clock` is the loop's (seconds), `arrived` its value when the
     request came.  `session` and `conversation` are what HTTP headers say, `process` is the random value of
-    a stdio process; `client` is what the client calls itself."""
+    a stdio process; `client` is what the client calls itself,
+    `subject` how ChatGPT names its user; `credential` tells those of one principal apart."""
 
     __slots__ = (
         "_receipts",
@@ -35,10 +37,12 @@ class Exchange:
         "client",
         "clock",
         "conversation",
+        "credential",
         "principal",
         "process",
         "replaced",
         "session",
+        "subject",
         "tell",
     )
 
@@ -51,6 +55,8 @@ class Exchange:
         conversation: str = "",
         process: str = "",
         client: str = "",
+        subject: str = "",
+        credential: str = "",
     ) -> None:
         self.principal = principal
         self.clock = clock
@@ -59,6 +65,8 @@ class Exchange:
         self.conversation = conversation
         self.process = process
         self.client = client
+        self.subject = subject
+        self.credential = credential
         self.replaced = 0
         """Lone surrogates of the request that became U+FFFD."""
         self.tell: Callable[[bytes], Awaitable[None]] | None = None
@@ -68,9 +76,19 @@ class Exchange:
     def caller(self, meta: Mapping[str, Any] | None) -> Caller:
         """Who asks (SPEC §0, conversation); `meta` is the request's `_meta`.
 
-        :raises BadArguments: `_meta` and header name different conversations, or the value is no short text.
+        :raises BadArguments: `_meta` and header name different conversations or persons, or the value is no
+            short text.
         """
-        value = _text(meta, SESSION_META)
+        subject = _text(meta, SUBJECT_META)
+        if subject and self.subject and subject != self.subject:
+            raise BadArguments(
+                f"`_meta` {SUBJECT_META} and the header X-OpenAI-Subject name different persons."
+            )
+        caller = self._conversation(_text(meta, SESSION_META))
+        person = {"credential": self.credential, "subject": _bounded(subject or self.subject)}
+        return caller.model_copy(update=person)
+
+    def _conversation(self, value: str) -> Caller:
         if value and self.session and value != self.session:
             raise BadArguments(
                 f"`_meta` {SESSION_META} and the header X-OpenAI-Session name different conversations.",
@@ -126,5 +144,5 @@ def _text(meta: Mapping[str, Any] | None, key: str) -> str:
 
 def _bounded(value: str) -> str:
     if len(value) > MAX_VALUE:
-        raise BadArguments(f"The conversation's value is longer than {MAX_VALUE} characters.")
+        raise BadArguments(f"The conversation's or the person's value is longer than {MAX_VALUE} characters.")
     return value

@@ -12,13 +12,15 @@ from typing import Any
 import anyio
 import mcp_types as types
 from mcp_types import DEFAULT_NEGOTIATED_VERSION
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from chappie_bridge.codec.unicode import clean_json_bytes
 from chappie_bridge.faces.chatgpt.admission import Admission, Refusal
 from chappie_bridge.faces.chatgpt.exchange import Exchange
 from chappie_bridge.faces.chatgpt.exposition import CONTENT_TYPE, DoorCount, exposition
 from chappie_bridge.faces.chatgpt.kernel import VERSION_HEADER, Answer, Kernel, decode, failed, logged
+from chappie_bridge.faces.chatgpt.oauth import metadata
+from chappie_bridge.faces.chatgpt.oauth.routes import Door
 from chappie_bridge.wire.errors import (
     BadArguments,
     BridgeError,
@@ -54,14 +56,21 @@ _HEADERS = [
 ]
 _CLOSE = ((b"connection", b"close"),)
 _ONCE = frozenset(
-    b"host origin authorization x-chappie-key x-openai-session x-chappie-conversation content-type"
-    b" content-length mcp-protocol-version mcp-method mcp-name".split()
+    b"host origin authorization x-chappie-key x-openai-session x-openai-subject x-chappie-conversation"
+    b" content-type content-length mcp-protocol-version mcp-method mcp-name".split()
 )
 """Headers that may come once only: two readers of a repeated one could disagree."""
 
 
+_ALLOWED = (
+    b"Authorization, Content-Type, X-Chappie-Key, X-Chappie-Conversation, MCP-Protocol-Version, Mcp-Method,"
+    b" Mcp-Name, Mcp-Session-Id, Last-Event-ID"
+)
+"""Headers that a page may send."""
+
+
 class Gate:
-    """An ASGI application: `/mcp`, `/metrics`, `/healthz`, `/readyz`, and nothing else."""
+    """An ASGI application: `/mcp`, `/metrics`, `/healthz`, `/readyz`, OAuth, and nothing else."""
 
     def __init__(
         self,
@@ -70,13 +79,16 @@ class Gate:
         admission: Admission,
         body_max: int,
         office: Office | None = None,
+        door: Door | None = None,
     ) -> None:
-        """`body_max` in bytes.  Without an `office` there are only the gate's own metrics."""
+        """`body_max` in bytes.  Without an `office` there are only the gate's own metrics, without a `door`
+        no OAuth."""
         self._kernel = kernel
         self._switchboard = switchboard
         self._admission = admission
         self._body_max = body_max
         self._office = office
+        self._door = door
         self._count = DoorCount()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -97,10 +109,18 @@ class Gate:
         if refusal is not None:
             self._count.refused[refusal.status] += 1
             await _refuse(send, refusal)
-        elif path == "/mcp":
+            return
+        if "origin" in headers and (path == "/mcp" or (self._door and path in self._door.readable)):
+            send = _readable(send, headers["origin"])
+            if method == "OPTIONS" and "access-control-request-method" in headers:
+                await _preflight(send)
+                return
+        if path == "/mcp":
             await self._mcp(method, headers, receive, send)
         elif path == "/metrics":
             await self._metrics(method, headers, send)
+        elif self._door is not None and path in self._door.routes:
+            await self._door.answer(scope, headers, receive, send)
         elif path in ("/healthz", "/readyz"):
             if method not in ("GET", "HEAD"):
                 await _refuse(send, _only("GET, HEAD"))
@@ -112,10 +132,15 @@ class Gate:
             await _refuse(send, Refusal(404, Unsupported("There is nothing here. MCP is served at `/mcp`.")))
 
     async def _mcp(self, method: str, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
-        principal = self._admission.principal(headers)
+        principal, credential = self._admission.principal(headers), ""
+        challenge = self._challenge(headers)
+        if isinstance(principal, Refusal) and self._door is not None:
+            held = self._door.held(headers)
+            if held is not None:
+                principal, credential = held.principal, held.grant
         if isinstance(principal, Refusal):
             self._count.refused[principal.status] += 1
-            await _refuse(send, principal)
+            await _refuse(send, principal, challenge)
         elif method != "POST":
             await _refuse(send, _only("POST"))
         elif (refusal := _unfit(headers)) is not None:
@@ -126,9 +151,18 @@ class Gate:
             self._count.under_way += 1
             self._count.taken += 1
             try:
-                await self._exchange(principal, headers, receive, send)
+                await self._exchange(principal, headers, receive, send, credential)
             finally:
                 self._count.under_way -= 1
+
+    def _challenge(self, headers: Mapping[str, str]) -> str:
+        """How an OAuth client gets a token; empty where it cannot."""
+        base = self._door.base(headers) if self._door is not None else ""
+        if not base:
+            return ""
+        if "authorization" in headers:
+            return metadata.challenge(base, "invalid_token", "The token is not good, or not for this server.")
+        return metadata.challenge(base)
 
     async def _metrics(self, method: str, headers: Mapping[str, str], send: Send) -> None:
         """For whoever has a credential: how busy its owner is, is nobody else's affair."""
@@ -150,7 +184,7 @@ class Gate:
             await send({"type": "http.response.body", "body": body})
 
     async def _exchange(
-        self, principal: str, headers: Mapping[str, str], receive: Receive, send: Send
+        self, principal: str, headers: Mapping[str, str], receive: Receive, send: Send, credential: str
     ) -> None:
         exchange = Exchange(
             principal,
@@ -158,6 +192,8 @@ class Gate:
             session=headers.get("x-openai-session", ""),
             conversation=headers.get("x-chappie-conversation", ""),
             client=headers.get("user-agent", ""),
+            subject=headers.get("x-openai-subject", ""),
+            credential=credential,
         )
         sent = False
         client: _Client | None = None
@@ -322,11 +358,39 @@ async def _reply(send: Send, status: int, body: bytes, headers: tuple[tuple[byte
     await send({"type": "http.response.body", "body": body})
 
 
-async def _refuse(send: Send, refusal: Refusal) -> None:
+async def _refuse(send: Send, refusal: Refusal, challenge: str = "") -> None:
+    """`challenge` takes the place of the refusal's own."""
     failure = refusal.error.failure()
     code = types.INTERNAL_ERROR if isinstance(refusal.error, Internal | Timeout) else types.INVALID_REQUEST
     data = failure.model_dump(mode="json", exclude_none=True, exclude={"message"})
-    await _reply(send, refusal.status, failed(None, code, failure.message, data), refusal.headers)
+    headers = ((b"www-authenticate", challenge.encode()),) if challenge else refusal.headers
+    await _reply(send, refusal.status, failed(None, code, failure.message, data), headers)
+
+
+def _readable(send: Send, origin: str) -> Send:
+    """Lets a page of `origin`, which is allowed here, read the answer.  No cookie ever comes with it."""
+    fields = [
+        (b"access-control-allow-origin", origin.encode("latin-1")),
+        (b"access-control-expose-headers", b"WWW-Authenticate, Mcp-Session-Id"),
+        (b"vary", b"Origin"),
+    ]
+
+    async def sent(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message["headers"], *fields]}
+        await send(message)
+
+    return sent
+
+
+async def _preflight(send: Send) -> None:
+    fields = [
+        (b"access-control-allow-methods", b"GET, POST"),
+        (b"access-control-allow-headers", _ALLOWED),
+        (b"access-control-max-age", b"600"),
+    ]
+    await send({"type": "http.response.start", "status": 204, "headers": fields})
+    await send({"type": "http.response.body", "body": b""})
 
 
 def _only(methods: str) -> Refusal:

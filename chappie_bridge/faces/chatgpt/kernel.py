@@ -39,6 +39,9 @@ Json = dict[str, Any]
 
 VERSION_HEADER = "mcp-protocol-version"
 
+SECURITY_SCHEMES = "securitySchemes"
+"""A tool's key of ChatGPT's own."""
+
 
 class Answer(NamedTuple):
     """`status` is HTTP's; `body` a line of JSON, or empty when nothing is owed (a notification)."""
@@ -86,6 +89,10 @@ class Kernel:
                 connection=connection,
                 lifespan_state={},
             )
+            if request.method == "tools/list":
+                for tool in result["tools"]:  # the SDK's types know it in `_meta` only, ChatGPT wants both
+                    if schemes := tool.get("_meta", {}).get(SECURITY_SCHEMES):
+                        tool[SECURITY_SCHEMES] = schemes
             body = pydantic_core.to_json(
                 {"jsonrpc": "2.0", "id": request.id, "result": result}, inf_nan_mode="null"
             )

@@ -7,6 +7,7 @@ tools through the same kernel.  Opens no port of its own.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
+from urllib.parse import urlsplit
 
 import mcp_types as types
 from mcp.server.context import ServerRequestContext
@@ -17,10 +18,12 @@ from starlette.types import ASGIApp
 from chappie_bridge.codec.schema import explain
 from chappie_bridge.codec.unicode import display
 from chappie_bridge.faces.chatgpt import widget
-from chappie_bridge.faces.chatgpt.admission import Admission, Credential
+from chappie_bridge.faces.chatgpt.admission import Admission, Credential, public_base
 from chappie_bridge.faces.chatgpt.exchange import Exchange
 from chappie_bridge.faces.chatgpt.gate import Gate
-from chappie_bridge.faces.chatgpt.kernel import Json, Kernel, logged
+from chappie_bridge.faces.chatgpt.kernel import SECURITY_SCHEMES, Json, Kernel, logged
+from chappie_bridge.faces.chatgpt.oauth.metadata import SCOPE
+from chappie_bridge.faces.chatgpt.oauth.routes import Door
 from chappie_bridge.faces.chatgpt.present import Presented, Presenter, text_block
 from chappie_bridge.faces.chatgpt.resources import TEMPLATES, Resources
 from chappie_bridge.faces.chatgpt.sheet import failure_line
@@ -28,7 +31,7 @@ from chappie_bridge.faces.chatgpt.stdio import Pipe
 from chappie_bridge.faces.chatgpt.tool import Turn
 from chappie_bridge.faces.chatgpt.tools import TOOLS
 from chappie_bridge.wire.errors import BadArguments, BridgeError, Internal, Unsupported
-from chappie_bridge.wire.ports import Office, Switchboard
+from chappie_bridge.wire.ports import Consents, Office, Switchboard
 
 NAME = "chappie-bridge"
 
@@ -80,8 +83,14 @@ class FaceSettings:
     how_to_find: str = "The owner of the bridge finds it with `chappie-bridge doctor`."
 
 
-def build(switchboard: Switchboard, settings: FaceSettings, office: Office | None = None) -> ASGIApp:
-    """The ASGI application: MCP at `/mcp`, `/metrics`, `/healthz`, `/readyz`.
+def build(
+    switchboard: Switchboard,
+    settings: FaceSettings,
+    office: Office | None = None,
+    consents: Consents | None = None,
+) -> ASGIApp:
+    """The ASGI application: MCP at `/mcp`, `/metrics`, `/healthz`, `/readyz`; beside the secret OAuth,
+    where both `office` and `consents` are there.
 
     :raises ValueError: an allow-list cannot be read, or a credential is needed and there is none."""
     if settings.auth == "secret" and not settings.credentials:
@@ -93,7 +102,10 @@ def build(switchboard: Switchboard, settings: FaceSettings, office: Office | Non
         allowed_origins=settings.allowed_origins,
         how_to_find=settings.how_to_find,
     )
-    return Gate(_kernel(switchboard, settings), switchboard, admission, settings.body_max, office)
+    door = None
+    if settings.auth == "secret" and office is not None and consents is not None:
+        door = Door(consents, office, admission.base, urlsplit(public_base(settings.public_url)).path)
+    return Gate(_kernel(switchboard, settings), switchboard, admission, settings.body_max, office, door)
 
 
 async def serve_stdio(switchboard: Switchboard, settings: FaceSettings, source: int, sink: int) -> None:
@@ -127,14 +139,13 @@ class _Desk:
         self._present = Presenter(switchboard, settings.version, settings.trim_tokens)
         self._resources = Resources(switchboard)
         self._wait = settings.wait
-        self._tools = types.ListToolsResult.model_validate(
-            {"tools": [tool.definition() for tool in TOOLS.values()]}
-        )
+        self._tools = _listed([{"type": "noauth"}])
+        self._tools_for_apps = _listed([{"type": "oauth2", "scopes": [SCOPE]}])
 
     async def list_tools(
         self, ctx: ServerRequestContext[dict[str, Any]], params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        return self._tools
+        return self._tools_for_apps if cast("Exchange", ctx.request).credential else self._tools
 
     async def list_resources(
         self, ctx: ServerRequestContext[dict[str, Any]], params: types.PaginatedRequestParams | None
@@ -190,6 +201,15 @@ class _Desk:
             patience=self._wait,
         )
         return await tool.run(turn, given)
+
+
+def _listed(schemes: list[Json]) -> types.ListToolsResult:
+    """The tools as a client sees them who came in by its own secret or none (something between it and us may
+    have added one), or by a token."""
+    listed = [
+        {**tool.definition(), "_meta": {**tool.meta, SECURITY_SCHEMES: schemes}} for tool in TOOLS.values()
+    ]
+    return types.ListToolsResult.model_validate({"tools": listed})
 
 
 def _known(error: Exception) -> BridgeError:

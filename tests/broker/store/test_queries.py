@@ -17,6 +17,9 @@ WALKS = {
     "unsettled_deliveries": "SCAN delivery USING INDEX delivery_unsettled",  # holds no other ones
     "recent_questions": "SCAN question USING INDEX question_changed",  # stops after as many as are asked
     "last_audit": "SCAN audit",  # from its end, and stops at the first
+    "apps": "SCAN app",
+    "app_grants": "SCAN app_grant",
+    "subjects": "SCAN subject",
     "prune_devices": "SCAN device",  # a handful of rows, once in a while
 }
 """What is read from one end to the other: all of it is wanted, at the start, or nearly nothing is there."""

@@ -18,9 +18,19 @@ import anyio
 
 from chappie_bridge.wire.batch import Status
 from chappie_bridge.wire.errors import Executed, SessionConflict
-from chappie_bridge.wire.ids import ConversationId, DeviceId, OperationId, QuestionId, SessionId
-from chappie_broker.store.port import Retention, Snapshot, Store
+from chappie_bridge.wire.ids import (
+    AppId,
+    ConversationId,
+    DeviceId,
+    GrantId,
+    OperationId,
+    QuestionId,
+    SessionId,
+)
+from chappie_broker.store.port import Access, Retention, Snapshot, Store
 from chappie_broker.store.rows import (
+    App,
+    AppGrant,
     AuditLine,
     Binding,
     Conversation,
@@ -32,6 +42,7 @@ from chappie_broker.store.rows import (
     Question,
     RequestKey,
     Session,
+    Subject,
     Transfer,
 )
 
@@ -211,6 +222,40 @@ class _SqliteMethods(ABC, Store):
                 lambda database: database.value("open_questions", origin_kind=kind, origin=origin)
             ),
         )
+
+    async def access(self) -> Access:
+        return await self._read(
+            lambda database: Access(
+                apps=database.rows(App, "apps"),
+                grants=database.rows(AppGrant, "app_grants"),
+                subjects=database.rows(Subject, "subjects"),
+            )
+        )
+
+    async def save_app(self, app: App) -> None:
+        await self._write(lambda database: database.run("save_app", **columns(app)))
+
+    async def delete_app(self, app: AppId) -> None:
+        await self._write(lambda database: database.run("delete_app", id=app))
+
+    async def save_grant(self, grant: AppGrant, app: App) -> None:
+        def work(database: Database) -> None:
+            database.run("save_app", **columns(app))
+            database.run("save_app_grant", **columns(grant))
+
+        await self._write(work)
+
+    async def touch_grants(self, seen: Sequence[tuple[GrantId, float]]) -> None:
+        await self._touch("touch_app_grant", seen)
+
+    async def delete_grant(self, grant: GrantId) -> None:
+        await self._write(lambda database: database.run("delete_app_grant", id=grant))
+
+    async def save_subject(self, subject: Subject) -> None:
+        await self._write(lambda database: database.run("save_subject", **columns(subject)))
+
+    async def delete_subject(self, credential: str, digest: str) -> None:
+        await self._write(lambda database: database.run("delete_subject", credential=credential, hash=digest))
 
     async def append_audit(self, lines: Sequence[AuditLine]) -> None:
         rows = [columns(line) for line in lines]
