@@ -257,6 +257,7 @@ MEDIA: dict[Program, Media] = {
 _SHELLS: dict[Program, frozenset[str]] = {
     "pi": frozenset({"bash", "powershell"}),
     "opencode": frozenset({"bash"}),
+    "qwen": frozenset({"run_shell_command"}),
 }
 """Tools whose own text a program ends with its report; another tool's text may be a file's."""
 
@@ -270,6 +271,7 @@ _ABORTED: dict[Program, re.Pattern[str]] = {
 }
 _SHELL_FAILED: dict[Program, re.Pattern[str]] = {
     "pi": re.compile(r"(?:^|\n)Command exited with code -?[1-9]\d*\Z"),
+    "qwen": re.compile(r"\nExit Code: -?[1-9]\d*\nSignal: [^\n]*\nProcess Group PGID: \d+\s*\Z"),
 }
 _FAILED: dict[Program, re.Pattern[str]] = {
     "pi": re.compile(r'Validation failed for tool "|Tool \S+ not found\Z'),

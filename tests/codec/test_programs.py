@@ -4,7 +4,7 @@ import pytest
 from pydantic import JsonValue
 
 from chappie_bridge.codec import anthropic_messages, openai_chat, openai_responses
-from chappie_bridge.codec.programs import SPAWNERS, identify, visible
+from chappie_bridge.codec.programs import SPAWNERS, identify, is_failed, visible
 from chappie_bridge.codec.turn import OfferedTool
 from chappie_bridge.wire.errors import BadArguments
 from tests.codec.host_requests import decoded, host_requests
@@ -171,3 +171,11 @@ def test_a_custom_tool_is_described_as_one_text() -> None:
 def test_a_tool_in_a_namespace_has_both_names() -> None:
     tool = OfferedTool("function", "spawn_agent", "", {"type": "object"}, "multi_agent_v1")
     assert tool.definition().name == "multi_agent_v1.spawn_agent"
+
+
+@pytest.mark.parametrize(("code", "failed"), [("3", True), ("-1", True), ("0", False), ("(none)", False)])
+def test_qwens_shell_says_in_its_report_that_a_command_failed(code: str, failed: bool) -> None:
+    report = f"Error: (none)\nExit Code: {code}\nSignal: (none)\nProcess Group PGID: 24813"
+    text = f"Command: cat log\nDirectory: (root)\nOutput: Exit Code: 9\n{report}"
+    assert is_failed("qwen", "run_shell_command", text) is failed
+    assert not is_failed("qwen", "read_file", text)

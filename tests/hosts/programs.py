@@ -37,6 +37,14 @@ class Driver:
     """Does its protocol say that a command failed?"""
     wakes: ClassVar[bool] = False
     """Can ChatGPT begin a turn there?"""
+    sees_images: ClassVar[bool] = True
+    """Does it give its model images?"""
+    named: ClassVar[bool] = True
+    """Does each request name its session?"""
+    takes_words: ClassVar[bool] = True
+    """Do words typed within a turn reach that turn?"""
+    undriven: ClassVar[frozenset[str]] = frozenset()
+    """What its driver here cannot make it do."""
 
     def __init__(self, bridge: Bridge) -> None:
         self.bridge, self.home = bridge, bridge.home
@@ -388,4 +396,52 @@ class Claude(Driver):
         return Call("Read", {"file_path": str(self.bridge.work / path)})
 
 
-DRIVERS: dict[str, type[Driver]] = {"pi": Pi, "codex": Codex, "opencode": OpenCode, "claude": Claude}
+class Qwen(Driver):
+    name = "qwen"
+    sees_images = False
+    named = False
+    takes_words = False
+    undriven = frozenset({"abort", "compact"})
+
+    def argv(self, *, resume: bool) -> list[str]:
+        argv = [str(self.place / "node_modules/.bin/qwen"), "--auth-type", "openai", "--yolo"]
+        argv += ["--input-format", "stream-json", "--output-format", "stream-json"]
+        return [*argv, "-c"] if resume else argv
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        chosen = (self.home / ".qwen/chappie.env").read_text(encoding="utf-8").splitlines()
+        return {**super().environment, **dict(line.split("=", 1) for line in chosen)}
+
+    async def prompt(self, text: str) -> None:
+        content = [{"type": "text", "text": text}]
+        message = {"role": "user", "content": content}
+        await self.send({"type": "user", "session_id": "", "message": message, "parent_tool_use_id": None})
+
+    async def steer(self, text: str) -> None:
+        await self.prompt(text)
+
+    def recorded(self) -> list[tuple[str, str]]:
+        (file,) = (self.home / ".qwen/projects").glob("*/chats/*.jsonl")
+        told = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+        return [
+            (each["uuid"], each["timestamp"])
+            for each in told
+            if each["type"] in ("user", "assistant", "tool_result")
+        ]
+
+    def sh(self, command: str) -> Call:
+        # As it is, it refuses a command that begins with `sleep`.
+        return Call("run_shell_command", {"command": f"true; {command}", "is_background": False})
+
+    def image(self, path: str) -> Call:
+        return Call("read_file", {"file_path": str(self.bridge.work / path)})
+
+
+DRIVERS: dict[str, type[Driver]] = {
+    "pi": Pi,
+    "codex": Codex,
+    "opencode": OpenCode,
+    "claude": Claude,
+    "qwen": Qwen,
+}

@@ -47,6 +47,11 @@ async def stage(room: Path, name: str, settings: str = "") -> AsyncGenerator[Sta
                 tasks.cancel_scope.cancel()
 
 
+def drivable(name: str, what: str) -> None:
+    if what in DRIVERS[name].undriven:
+        pytest.skip(f"nothing here makes it {what}")
+
+
 async def test_a_batch_with_results_images_failures_and_unknown_tools(tmp_path: Path, name: str) -> None:
     async with stage(tmp_path, name) as on:
         (on.bridge.work / "dot.png").write_bytes(PNG)
@@ -67,7 +72,7 @@ async def test_a_batch_with_results_images_failures_and_unknown_tools(tmp_path: 
         failed, picture = results(mixed)
         assert failed.failed is on.program.tells_exit_codes
         assert not picture.failed
-        assert picture.images == 1
+        assert picture.images == on.program.sees_images
 
         unknown = await on.chat.call("call", calls=[{"name": "no_such_tool", "arguments": {}}])
         assert unknown.is_error
@@ -92,6 +97,8 @@ async def test_an_endpoint_killed_during_a_hold_and_during_tools_runs_nothing_tw
         sh = on.program.sh
         await on.program.prompt("hello")
         session = await on.joined()
+        if not on.program.named:  # it is known by our call ids, and before the first call by nothing
+            await on.chat.call("call", calls=[sh("true").as_json])
         on.bridge.kill_model()
         await anyio.sleep(1)
         on.bridge.start_model()
@@ -112,10 +119,17 @@ async def test_an_endpoint_killed_during_a_hold_and_during_tools_runs_nothing_tw
         assert (on.bridge.work / "tools.txt").read_text(encoding="utf-8") == "ran\n"
 
 
+async def next_turn(on: Stage, session: str) -> None:
+    """Where words typed within a turn wait for its end: end it."""
+    if not on.program.takes_words:
+        await on.chat.call("chat", text="Done.")
+        await until_status(on.chat, session, "ready")
+
+
 async def test_words_typed_during_tools_arrive_with_the_next_result(tmp_path: Path, name: str) -> None:
     async with stage(tmp_path, name) as on:
         await on.program.prompt("hello")
-        await on.joined()
+        session = await on.joined()
         running = await on.chat.call("call", calls=[on.program.sh("sleep 3; echo slept").as_json], wait=1)
         assert running.head["status"] == "running"
         await on.program.steer("Be quick, please.")
@@ -123,6 +137,7 @@ async def test_words_typed_during_tools_arrive_with_the_next_result(tmp_path: Pa
         assert "slept" in results(answer)[0].text
         typed = inputs(running) + inputs(answer)
         if "Be quick, please." not in typed:  # the words may come a request later
+            await next_turn(on, session)
             more = await on.chat.call("call", calls=[on.program.sh("echo more").as_json])
             typed += inputs(more)
         assert typed == ["hello", "Be quick, please."]
@@ -131,16 +146,18 @@ async def test_words_typed_during_tools_arrive_with_the_next_result(tmp_path: Pa
 async def test_words_typed_while_a_request_is_held_are_no_abort(tmp_path: Path, name: str) -> None:
     async with stage(tmp_path, name) as on:
         await on.program.prompt("hello")
-        await on.joined()
+        session = await on.joined()
         await on.program.steer("And this.")
         await anyio.sleep(1)
         answer = await on.chat.call("call", calls=[on.program.sh("echo here").as_json])
         assert "here" in results(answer)[0].text
+        await next_turn(on, session)
         more = await on.chat.call("call", calls=[on.program.sh("echo there").as_json])
         assert inputs(answer) + inputs(more) == ["hello", "And this."]
 
 
 async def test_an_abort_while_held_and_during_tools(tmp_path: Path, name: str) -> None:
+    drivable(name, "abort")
     async with stage(tmp_path, name) as on:
         sh = on.program.sh
         await on.program.prompt("hello")
@@ -169,6 +186,7 @@ async def test_an_abort_while_held_and_during_tools(tmp_path: Path, name: str) -
 
 
 async def test_a_compaction_is_a_model_request_and_the_session_goes_on(tmp_path: Path, name: str) -> None:
+    drivable(name, "compact")
     async with stage(tmp_path, name) as on:
         sh = on.program.sh
         await on.program.prompt("hello")

@@ -143,17 +143,23 @@ async def test_files_go_to_a_program_from_it_and_on_to_another_session(tmp_path:
             (work / "dot.png").write_bytes(PNG)
             seen = await on.chat.call("call", calls=[on.program.image("dot.png").as_json])
             (picture,) = results(seen)
-            (reference,) = picture.head["images"]
-            shown = hashlib.sha256(picture.picture).hexdigest()
+            images = picture.head.get("images", [])
+            assert len(images) == picture.images == on.program.sees_images
+            shown = [hashlib.sha256(picture.picture).hexdigest() for _ in images]
 
             arguments = ("agent", "--json", "--state", str(on.bridge.state), "--directory", str(desk))
             agent = Served(*arguments, log=on.bridge.log, home=on.bridge.home)
             try:
-                to = {"sessionId": agent.told["session"], "paths": ["there.bin", "seen.png"]}
-                moved = await on.chat.call("transfer", paths=["in/upload.bin", reference], to=to)
+                to = {
+                    "sessionId": agent.told["session"],
+                    "paths": ["there.bin", *["seen.png" for _ in images]],
+                }
+                moved = await on.chat.call("transfer", paths=["in/upload.bin", *images], to=to)
                 assert moved.head["status"] == "done", moved.texts
                 assert (desk / "there.bin").read_bytes() == data
-                assert hashlib.sha256((desk / "seen.png").read_bytes()).hexdigest() == shown
+                assert [
+                    hashlib.sha256(file.read_bytes()).hexdigest() for file in desk.glob("seen.png")
+                ] == shown
                 back = {"sessionId": agent.told["session"], "paths": ["there.bin"]}
                 fetched = await on.chat.call("transfer", paths=["back.bin"], **{"from": back})
                 assert fetched.head["status"] == "done", fetched.texts
