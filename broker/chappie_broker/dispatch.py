@@ -565,11 +565,12 @@ class Dispatch:
         operation = self.ledger.get(message.operation)
         was_doubtful = operation is not None and operation.status is Status.INTERRUPTED
         if message.operation in self.settled and message.operation not in self.recalling:
-            if not was_doubtful or message.status == "interrupted":
+            if operation is None or not was_doubtful or message.status == "interrupted":
                 self._take_orphans(message.operation)
                 link.send(Settled(session=session.info.id, operations=(message.operation,)))
                 return
             del self.settled[message.operation]  # only our doubt has arrived, not this
+            operation.offered = True
         if operation is None:
             operation = self._adopt(session, message)
         elif operation.target.session != message.session:

@@ -80,13 +80,13 @@ class Scope(_backend.CancelScope):
     __slots__ = ("_number",)
     _numbers = 0
 
-    def __init__(self, *args: Any, **more: Any) -> None:
-        Scope._numbers += 1
-        self._number = Scope._numbers
-        super().__init__(*args, **more)
-
     def __hash__(self) -> int:
-        return self._number
+        try:
+            return self._number
+        except AttributeError:  # few are ever in a set
+            Scope._numbers += 1
+            self._number = Scope._numbers
+            return self._number
 
 
 def _task(loop: asyncio.AbstractEventLoop, coroutine: Any, **more: Any) -> _Task:
@@ -101,7 +101,7 @@ class Loop(base_events.BaseEventLoop):
         self.now = 0.0
         self.faults: list[BaseException] = []
         """What no task caught."""
-        self._rounds = 0
+        self._rounds = self._timers = 0
         self._clock_resolution = 1e-9
         self.set_task_factory(_task)
         self.set_exception_handler(self._fault)
@@ -109,6 +109,20 @@ class Loop(base_events.BaseEventLoop):
 
     def time(self) -> float:
         return self.now
+
+    def call_at(  # type: ignore[override]
+        self,
+        when: float,
+        callback: Callable[..., Any],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """Timers of one moment in the order in which they were set."""
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        self._timers += 1
+        heapq.heappush(self._scheduled, (when, self._timers, timer))  # type: ignore[attr-defined]
+        timer._scheduled = True  # type: ignore[attr-defined]
+        return timer
 
     def thaw(self, process: Process) -> None:
         """A frozen process goes on where it stood."""
@@ -127,23 +141,23 @@ class Loop(base_events.BaseEventLoop):
     def _run_once(self) -> None:
         timers, ready = self._scheduled, self._ready  # type: ignore[attr-defined]
         if not ready:
-            while timers and timers[0]._cancelled:
+            while timers and timers[0][2]._cancelled:
                 heapq.heappop(timers)
             if not timers:
                 raise Deadlock("nothing is left to do and somebody still waits")
-            self.now = max(self.now, timers[0]._when)
+            self.now = max(self.now, timers[0][0])
             self._rounds = 0
         self._rounds += 1
         if self._rounds % SPIN == 0:
             # A cancellation is delivered again in each round until its task has ended: time goes by.
-            while timers and timers[0]._cancelled:
+            while timers and timers[0][2]._cancelled:
                 heapq.heappop(timers)
             if not timers or self._rounds > 100 * SPIN:
                 raise Deadlock("something goes round without ever waiting")
-            self.now = max(self.now, timers[0]._when)
+            self.now = max(self.now, timers[0][0])
         end = self.now + self._clock_resolution
-        while timers and timers[0]._when <= end:
-            timer = heapq.heappop(timers)
+        while timers and timers[0][0] <= end:
+            _, _, timer = heapq.heappop(timers)
             timer._scheduled = False
             ready.append(timer)
         for _ in range(len(ready)):

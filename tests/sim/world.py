@@ -440,7 +440,7 @@ class World:
                     await self._read(people[self.oracle.origin[operation]], operation)
                     if operation not in self.oracle.outcomes:
                         raise Violation(f"{operation} was told, and cannot be read any more")
-        if unreported := self.oracle.unreported():
+        if unreported := self.oracle.unreported(self.jumped):
             raise Violation(f"nobody was told how these ended: {unreported}")
         if unread := self.oracle.unread():
             raise Violation(f"nobody got this input: {unread}")
