@@ -100,12 +100,17 @@ class AgentHost:
         self._request = 0
         self._link: Link | None = None
         self._tasks: TaskGroup
+        self._over = False
+        """Nothing that the link still brings starts anything here."""
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Owns the sessions' tasks; until cancelled."""
         async with anyio.create_task_group() as self._tasks:
             task_status.started()
-            await anyio.sleep_forever()
+            try:
+                await anyio.sleep_forever()
+            finally:
+                self._over = True
 
     @property
     def sessions(self) -> tuple[SessionId, ...]:
@@ -136,7 +141,7 @@ class AgentHost:
             self._register(link, resident)
 
     def link_back(self, link: Link) -> None:
-        for resident in self._residents.values():
+        for resident in () if self._over else self._residents.values():
             resident.back(link)
 
     def link_down(self, link: Link) -> None:
@@ -149,6 +154,8 @@ class AgentHost:
             resident.detached()
 
     def received(self, link: Link, message: Message) -> None:
+        if self._over:
+            return
         if isinstance(message, Registered | Failed):
             self._answered(link, message)
         elif isinstance(message, StartSession) and self._starter is not None:
