@@ -9,8 +9,9 @@ from .machine import Table
 WINDOW = 2 * 1024 * 1024
 """Bytes that may be under way between a source and what its sink has written."""
 
-PULL = WINDOW // 4
-"""Bytes asked for at a time: some are on their way while others are being written."""
+PULL = WINDOW // 2
+"""Bytes asked for at a time: some are on their way while others are being written.  Smaller ones cost more at
+each process than their sooner beginning gains."""
 
 
 class Move(StrEnum):
