@@ -176,6 +176,14 @@ CONTRACT: dict[str, tuple[str, ...]] = {
         "broker/test_questions.py::test_of_two_pages_the_first_answer_counts_and_the_second_is_told",
         "browser/test_question.py::test_who_is_shown_a_question_late_still_answers_it",
     ),
+    "a result that comes after its doubt was told is delivered": (
+        "broker/test_broker.py::test_an_outcome_arrives_also_when_the_doubt_has_been_told_before",
+        "hosts/test_outcomes.py::test_a_cancel_is_answered_soon_and_what_ran_all_the_same_arrives_later",
+    ),
+    "an agent program is known by its ids, never by its words": (
+        "agents/model/test_session.py::test_two_terminals_with_the_same_greeting_are_two_sessions",
+        "hosts/test_outcomes.py::test_two_terminals_with_the_same_greeting_in_one_directory_are_two_sessions",
+    ),
     "nothing runs while a model request waits": (
         "broker/test_broker.py::test_nothing_runs_while_a_model_request_waits",
     ),
