@@ -5,6 +5,7 @@ begins many requests and ends none would take all descriptors and all memory.
 """
 
 import asyncio
+import resource
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
@@ -26,14 +27,15 @@ MAX_WAITING = 512
 """Connections whose head or rest is waited for; above it whoever has waited for longer than `BURST` goes, the
 longest first.  A crowd of good clients that comes at one moment has sent its heads by then."""
 
-BURST = 1.0
+BURST = 5.0
 """Seconds."""
 
 MAX_BURST = 4096
 """Above it the one that waits for longest goes, however short that is."""
 
 MAX_CONNECTIONS = 12_000
-"""All of them; above it the one that has been silent for longest between two requests goes."""
+"""All of them, where there are descriptors for so many.  Above it the one goes that has been silent for
+longest between two requests; where more than half are still to send a head, the first of those."""
 
 
 class Doorstep:
@@ -41,14 +43,17 @@ class Doorstep:
 
     def __init__(self, message_max: int) -> None:
         self.message_max = message_max
+        descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._most = min(MAX_CONNECTIONS, descriptors * 3 // 4)  # the broker needs some for itself
         self._all: set[Any] = set()
         self._waiting: OrderedDict[Any, asyncio.TimerHandle] = OrderedDict()
         self._silent: OrderedDict[Any, None] = OrderedDict()
 
     def came(self, connection: Any) -> None:
         self._all.add(connection)
-        if len(self._all) > MAX_CONNECTIONS:
-            (next(iter(self._silent)) if self._silent else connection).transport.abort()
+        if len(self._all) > self._most:
+            crowded = self._waiting if len(self._waiting) > self._most // 2 else self._silent
+            next(iter(crowded), connection).transport.abort()
         self.expect(connection)
 
     def went(self, connection: Any) -> None:

@@ -34,7 +34,7 @@ from chappie_bridge.wire.owner import TakeMeasures
 from chappie_bridge.wire.ports import Office, Switchboard
 from chappie_bridge.wire.requests import BrokerStatus
 
-MAX_REQUESTS = 10_000
+MAX_REQUESTS = 11_000
 """Requests under way at once; one more is `overloaded`."""
 
 OVERDUE = 55.0
