@@ -25,6 +25,7 @@ COMMANDS = {
     "copy": ("moving", "Copy files from one session to another."),
     "say": ("shell", "Type input to a session, as if at its own prompt."),
     "unbind": ("shell", "Forget which conversations have a session as their default."),
+    "dashboard": ("dashboard", "Print a link that logs a browser in to the dashboard, once."),
     "watch": ("watch", "Show the sessions live, and what runs in them."),
     "code": ("letting", "Print a one-time code that lets an app in by OAuth."),
     "apps": ("letting", "List the apps that OAuth knows, or revoke one."),

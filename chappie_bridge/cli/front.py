@@ -16,6 +16,7 @@ from starlette.types import ASGIApp
 from chappie_bridge.config import Address, Settings, SettingsError
 from chappie_bridge.doctor import FRONT_DOOR
 from chappie_bridge.faces.chatgpt.server import build
+from chappie_bridge.faces.dashboard import AT as DASHBOARD
 from chappie_bridge.wire.errors import Forbidden
 from chappie_bridge.wire.ports import Consents, Office, Switchboard
 
@@ -25,9 +26,10 @@ from .face import face_settings
 
 @dataclass(frozen=True)
 class FrontDoor:
-    """`headers` are what a client must send."""
+    """`url` of MCP and `headers` that a client must send; `dashboard` is for a browser."""
 
     url: str
+    dashboard: str
     headers: dict[str, str]
     server: uvicorn.Server
 
@@ -52,16 +54,18 @@ async def front_door(
         raise SettingsError(f"allowed_hosts or allowed_origins: {error}") from None
     async with _served(face, Address.parse(settings.http), settings.body_max) as (server, url):
         headers = {"Authorization": f"Bearer {secret}"} if secret else {}
-        with _told_to_doctor(state, url):
-            yield FrontDoor(url, headers, server)
+        door = FrontDoor(f"{url}/mcp", url + DASHBOARD, headers, server)
+        with _told(state, door):
+            yield door
 
 
 @contextmanager
-def _told_to_doctor(state: StateDirectory, url: str) -> Generator[None]:
+def _told(state: StateDirectory, door: FrontDoor) -> Generator[None]:
+    """To `doctor` and to who asks for a link."""
     file = state.path / FRONT_DOOR
     part = file.with_suffix(".part")
     part.touch(mode=0o600)
-    part.write_text(json.dumps({"mcp": url}), encoding="utf-8")
+    part.write_text(json.dumps({"mcp": door.url, "dashboard": door.dashboard}), encoding="utf-8")
     part.replace(file)
     try:
         yield
@@ -81,7 +85,7 @@ class _Server(uvicorn.Server):
 async def _served(
     app: ASGIApp, address: Address, body_max: int
 ) -> AsyncGenerator[tuple[uvicorn.Server, str]]:
-    """Serve; gives MCP's URL too.  :raises OSError: the port is taken.  :raises Forbidden: off loopback."""
+    """Serve; gives the URL too.  :raises OSError: the port is taken.  :raises Forbidden: off loopback."""
     if not is_loopback(address.host):
         raise Forbidden(
             f"Refusing to serve MCP on {address.host!r} without TLS.",
@@ -108,7 +112,7 @@ async def _served(
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(serve)
         try:
-            yield server, f"http://{Address(address.host, listener.getsockname()[1])}/mcp"
+            yield server, f"http://{Address(address.host, listener.getsockname()[1])}"
         finally:
             server.should_exit = True
 

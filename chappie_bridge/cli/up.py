@@ -136,13 +136,13 @@ class _Life:
                     try:
                         session = await _session(agent)
                         await _check(door, session)
-                        self._announce(state, broker, door, session)
+                        await self._announce(state, broker, door, session)
                         await self._until_the_end(broker)
                     finally:
                         door.closing()  # and the agent ends at the same time
                         tasks.cancel_scope.cancel()
             else:
-                self._announce(state, broker, None, None)
+                await self._announce(state, broker, None, None)
                 await self._until_the_end(broker)
         life.cancel()
 
@@ -177,11 +177,11 @@ class _Life:
             argv += ["--config", str(self.loaded.file)]
         return argv
 
-    def _announce(
+    async def _announce(
         self, state: StateDirectory, broker: Serving, door: FrontDoor | None, session: str | None
     ) -> None:
         from . import output
-        from .words import Ready, words
+        from .words import Ready, login_link, words
 
         if self._as_json:
             output.document(
@@ -189,6 +189,7 @@ class _Life:
                     "ready": True,
                     "mcp": door.url if door else None,
                     "headers": door.headers if door else {},
+                    "dashboard": door.dashboard if door else None,
                     "link": broker.link,
                     "state": str(state.path),
                     "session": session,
@@ -199,7 +200,8 @@ class _Life:
         else:
             secret = state.path / "install-secret" if door.headers else None
             directory = None if session is None else self._directory
-            ready = Ready(door.url, broker.link, state.path, secret, door.headers, session, directory)
+            page = await login_link(broker.office, door.dashboard)
+            ready = Ready(door.url, page, broker.link, state.path, secret, door.headers, session, directory)
             click.echo(words(ready))
         sys.stdout.flush()
 

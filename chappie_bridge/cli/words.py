@@ -3,11 +3,17 @@
 from pathlib import Path
 from typing import NamedTuple
 
+from chappie_bridge.wire.owner import MakeCode
+from chappie_bridge.wire.ports import Office
+from chappie_bridge.wire.values import Caller
+
 
 class Ready(NamedTuple):
-    """`secret` is the file that holds the install secret; None: no credential is needed."""
+    """`secret` is the file that holds the install secret; None: no credential is needed.  `dashboard` logs
+    one browser in."""
 
     url: str
+    dashboard: str
     link: str
     state: Path
     secret: Path | None
@@ -23,6 +29,7 @@ def words(ready: Ready) -> str:
     lines.append(f"  header   {header or 'none: whoever reaches the port is let in'}")
     if ready.session is not None:
         lines.append(f"  session  {ready.session} in {ready.directory}")
+    lines.append(f"  watch    {ready.dashboard}")
     lines += [f"  agents   {ready.link}", f"  state    {ready.state}", ""]
     lines += [
         "ChatGPT, through its Secure MCP Tunnel: save this as ~/.config/tunnel-client/chappie.yaml, run",
@@ -40,6 +47,12 @@ def words(ready: Ready) -> str:
         "Ctrl-C stops all of it.",
     ]
     return "\n".join(lines)
+
+
+async def login_link(office: Office, dashboard: str) -> str:
+    """It works once, for ten minutes.  What stands behind `#` reaches no server and no log."""
+    made = await office.make_code(MakeCode(caller=Caller(principal="owner", source="shell"), purpose="login"))
+    return f"{dashboard}/login#{made.code}"
 
 
 def tunnel_profile(url: str, secret: Path | None) -> str:

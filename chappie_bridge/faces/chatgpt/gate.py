@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import mcp_types as types
 from mcp_types import DEFAULT_NEGOTIATED_VERSION
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from chappie_bridge.codec.unicode import clean_json_bytes
 from chappie_bridge.faces.chatgpt.admission import Admission, Refusal
@@ -21,6 +21,7 @@ from chappie_bridge.faces.chatgpt.exposition import CONTENT_TYPE, DoorCount, exp
 from chappie_bridge.faces.chatgpt.kernel import VERSION_HEADER, Answer, Kernel, decode, failed, logged
 from chappie_bridge.faces.chatgpt.oauth import metadata
 from chappie_bridge.faces.chatgpt.oauth.routes import Door
+from chappie_bridge.faces.dashboard import AT as DASHBOARD
 from chappie_bridge.wire.errors import (
     BadArguments,
     BridgeError,
@@ -70,7 +71,7 @@ _ALLOWED = (
 
 
 class Gate:
-    """An ASGI application: `/mcp`, `/metrics`, `/healthz`, `/readyz`, OAuth, and nothing else."""
+    """An ASGI application: `/mcp`, `/metrics`, `/healthz`, `/readyz`, OAuth, the dashboard, and nothing else."""
 
     def __init__(
         self,
@@ -80,15 +81,17 @@ class Gate:
         body_max: int,
         office: Office | None = None,
         door: Door | None = None,
+        dashboard: ASGIApp | None = None,
     ) -> None:
         """`body_max` in bytes.  Without an `office` there are only the gate's own metrics, without a `door`
-        no OAuth."""
+        no OAuth.  `dashboard` has logins of its own; hosts and pages are admitted to it as to all the rest."""
         self._kernel = kernel
         self._switchboard = switchboard
         self._admission = admission
         self._body_max = body_max
         self._office = office
         self._door = door
+        self._dashboard = dashboard
         self._count = DoorCount()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -128,6 +131,8 @@ class Gate:
                 await _reply(send, 200, b'{"ok":true}')
             else:
                 await _reply(send, 503, b'{"ok":false}')
+        elif self._dashboard is not None and (path == DASHBOARD or path.startswith(f"{DASHBOARD}/")):
+            await self._dashboard(scope, receive, send)
         else:
             await _refuse(send, Refusal(404, Unsupported("There is nothing here. MCP is served at `/mcp`.")))
 

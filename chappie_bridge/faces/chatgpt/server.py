@@ -30,6 +30,7 @@ from chappie_bridge.faces.chatgpt.sheet import failure_line
 from chappie_bridge.faces.chatgpt.stdio import Pipe
 from chappie_bridge.faces.chatgpt.tool import Turn
 from chappie_bridge.faces.chatgpt.tools import TOOLS
+from chappie_bridge.faces.dashboard import Dashboard
 from chappie_bridge.wire.errors import BadArguments, BridgeError, Internal, Unsupported
 from chappie_bridge.wire.ports import Consents, Office, Switchboard
 
@@ -89,8 +90,8 @@ def build(
     office: Office | None = None,
     consents: Consents | None = None,
 ) -> ASGIApp:
-    """The ASGI application: MCP at `/mcp`, `/metrics`, `/healthz`, `/readyz`; beside the secret OAuth,
-    where both `office` and `consents` are there.
+    """The ASGI application: MCP, measures, health; with an `office` the dashboard, and beside the secret
+    OAuth, where `consents` are there, too.
 
     :raises ValueError: an allow-list cannot be read, or a credential is needed and there is none."""
     if settings.auth == "secret" and not settings.credentials:
@@ -105,7 +106,9 @@ def build(
     door = None
     if settings.auth == "secret" and office is not None and consents is not None:
         door = Door(consents, office, admission.base, urlsplit(public_base(settings.public_url)).path)
-    return Gate(_kernel(switchboard, settings), switchboard, admission, settings.body_max, office, door)
+    dashboard = None if office is None else Dashboard(switchboard, office, public_url=settings.public_url)
+    kernel = _kernel(switchboard, settings)
+    return Gate(kernel, switchboard, admission, settings.body_max, office, door, dashboard)
 
 
 async def serve_stdio(switchboard: Switchboard, settings: FaceSettings, source: int, sink: int) -> None:
