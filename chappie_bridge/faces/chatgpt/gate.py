@@ -71,7 +71,7 @@ _ALLOWED = (
 
 
 class Gate:
-    """An ASGI application: `/mcp`, `/metrics`, `/healthz`, `/readyz`, OAuth, the dashboard, and nothing else."""
+    """An ASGI application: `/mcp`, `/metrics`, `/healthz`, `/readyz`, OAuth, the dashboard, nothing else."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Gate:
         dashboard: ASGIApp | None = None,
     ) -> None:
         """`body_max` in bytes.  Without an `office` there are only the gate's own metrics, without a `door`
-        no OAuth.  `dashboard` has logins of its own; hosts and pages are admitted to it as to all the rest."""
+        no OAuth.  `dashboard` has logins of its own; hosts and origins are checked before it."""
         self._kernel = kernel
         self._switchboard = switchboard
         self._admission = admission
