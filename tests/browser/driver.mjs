@@ -1,5 +1,5 @@
 // Drives the question's page in Chromium: a conversation with the bridge, a host page, a person.
-// Speaks JSON lines: says each outcome on stdout, and what only its parent can do (`restart`).
+// Speaks JSON lines: says each outcome on stdout, and what only its parent can do (`restart`, `link`).
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { createServer } from "node:http";
@@ -12,10 +12,15 @@ const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
 
 export const say = (value) => process.stdout.write(`${JSON.stringify(value)}\n`);
 
+/** What only the parent can do. */
+export async function need(what) {
+  say({ need: what });
+  return JSON.parse((await lines.next()).value);
+}
+
 /** A new life of the bridge under test. */
 export async function restart() {
-  say({ need: "restart" });
-  Object.assign(job, JSON.parse((await lines.next()).value));
+  Object.assign(job, await need("restart"));
 }
 
 let number = 0;
@@ -92,7 +97,7 @@ async function served() {
 }
 
 const { server, at } = await served();
-const browser = await chromium.launch({
+export const browser = await chromium.launch({
   executablePath: job.chromium, args: ["--no-sandbox", "--disable-dev-shm-usage"],
 });
 

@@ -17,5 +17,9 @@ from chappie_bridge.cli.words import Ready, words
 def test_the_start_says_who_is_let_in(headers: dict[str, str], said: str) -> None:
     """S25: nobody runs an open server without having read so."""
     secret = Path("/state/install-secret") if headers else None
-    ready = Ready("http://127.0.0.1:1/mcp", "ws://127.0.0.1:2", Path("/state"), secret, headers, None, None)
+    page = "http://127.0.0.1:1/dashboard/login#CODE"
+    ready = Ready(
+        "http://127.0.0.1:1/mcp", page, "ws://127.0.0.1:2", Path("/state"), secret, headers, None, None
+    )
     assert said in words(ready)
+    assert page in words(ready)

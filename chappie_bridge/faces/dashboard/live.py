@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from chappie_bridge.faces.dashboard import shown
-from chappie_bridge.faces.dashboard.pages import ENTRIES, OWNER, Pages
+from chappie_bridge.faces.dashboard.pages import OWNER, Pages
 from chappie_bridge.wire.errors import BridgeError
 from chappie_bridge.wire.ids import EntryId, SessionId
 from chappie_bridge.wire.overview import AwaitChange
@@ -20,6 +20,9 @@ MAX_STREAMS = 64
 
 BEAT = 15.0
 """Seconds after which a stream says that it is there; and within which it ends when its login ended."""
+
+AT_ONCE = 100
+"""Entries of a transcript in one event."""
 
 APART = 0.25
 """Seconds between two events: what happens in between is one event."""
@@ -80,7 +83,7 @@ class Live:
         while logged_in():
             try:
                 wait = BEAT if last else 0
-                page = await self._pages.read(session, limit=ENTRIES, after=last, wait=wait)
+                page = await self._pages.read(session, limit=AT_ONCE, after=last, wait=wait)
             except BridgeError as error:
                 yield _NOTHING if problem else _event("problem", shown.path(str(error)))
                 problem = True

@@ -177,7 +177,7 @@ async def test_many_entries_come_in_bounded_events() -> None:
         events = Events(answer)
         while seen < 999:
             found = (await events.next())["data"].count("<li class")
-            assert found <= 50
+            assert found <= live.AT_ONCE
             seen += found
 
 
