@@ -63,10 +63,11 @@ class Desk {
   }
 }
 
-const call = (chat, calls, more = {}) => chat.tool("call", { calls, sessionId: job.session, ...more });
+const call = (chat, calls) => chat.tool("call", { calls, sessionId: job.session });
 const read = { name: "read", arguments: { path: "note.txt" } };
 const write = (path) => ({ name: "write", arguments: { path, content: "text\n" } });
 const head = (result) => JSON.parse(result.content[0].text);
+const joined = (chat, result, more = {}) => chat.tool("call", { operation: head(result).operation, ...more });
 
 scenario("login_once", async () => {
   const desk = await Desk.at();
@@ -92,24 +93,26 @@ scenario("transcript_live", async () => {
   const before = await desk.page.locator("#entries > li").count();
   await call(new Chat(), [{ name: "bash", arguments: { command: "echo seen-live" } }]);
   const result = desk.page.locator("#entries > li.result").last();
-  await result.getByText("seen-live").waitFor();
+  await result.locator("summary", { hasText: "seen-live" }).waitFor();
   assert.ok(await desk.page.locator("#entries > li").count() >= before + 2);
   await result.locator("summary").press("Enter");
-  assert.ok(await result.locator("pre").isVisible());
+  assert.ok(await result.locator("pre").first().isVisible());
   await desk.leave();
 });
 
-for (const [name, button, status] of [["approve", "Allow once", "done"], ["deny", "Deny", "done"]]) {
+for (const [name, button] of [["approve", "Allow once"], ["deny", "Deny"]]) {
   scenario(name, async () => {
     const desk = await (await Desk.open("/approvals")).live();
-    const waiting = call(new Chat(), [write(`${name}.txt`)]);
+    const chat = new Chat();
+    const asking = await call(chat, [write(`${name}.txt`)]);
+    assert.equal(head(asking).status, "asking");
     const card = desk.page.locator("[data-part=approvals] > .card", { hasText: `${name}.txt` });
     await card.waitFor();
     await until(async () => (await desk.page.locator("#announce").textContent()) !== "", "it is announced");
     assert.match(await desk.page.title(), /^\(\d+\) /);
     await card.getByRole("button", { name: button, exact: true }).click();
-    const result = await waiting;
-    assert.equal(head(result).status, status);
+    const result = await joined(chat, asking);
+    assert.equal(head(result).status, "done");
     assert.equal(JSON.parse(result.content[1].text).isError, name === "deny");
     await card.waitFor({ state: "detached" });
     assert.match(await desk.page.locator("#told").textContent(), name === "deny" ? /Not allowed/ : /Allowed/);
@@ -176,14 +179,15 @@ scenario("logged_out_elsewhere", async () => {
 
 scenario("without_script", async () => {
   const desk = await Desk.open("", { javaScriptEnabled: false });
-  const waiting = call(new Chat(), [write("plain.txt")]);
+  const chat = new Chat();
+  const asking = await call(chat, [write("plain.txt")]);
   await until(async () => {
     await desk.goto("/approvals");
     return (await desk.page.locator(".card", { hasText: "plain.txt" }).count()) > 0;
   }, "the approval is on the page");
   await desk.page.locator(".card", { hasText: "plain.txt" }).getByRole("button", { name: "Allow once" }).click();
   assert.match(await desk.page.locator("#told").textContent(), /Allowed/);
-  assert.equal(head(await waiting).status, "done");
+  assert.equal(head(await joined(chat, asking)).status, "done");
   for (const path of PAGES) await desk.goto(path);
   await desk.goto("/session");
   assert.ok(await desk.page.locator("#entries > li").count() > 0);
@@ -205,7 +209,7 @@ scenario("flat", async () => {
   const filled = async (count) => {
     for (; made < count; made += 128) await call(chat, Array(64).fill(read));
     await call(chat, [{ name: "bash", arguments: { command: `echo after-${made}` } }]);
-    await desk.page.locator("#entries > li.result").last().getByText(`after-${made}`).waitFor({ timeout: 120_000 });
+    await desk.page.locator("#entries > li.result").last().filter({ hasText: `after-${made}` }).waitFor({ timeout: 120_000 });
   };
   await filled(1_000);
   const early = await measured();
@@ -229,11 +233,12 @@ async function busy() {
       { title: "CSV", description: "Tabular data for spreadsheets." },
     ],
   });
-  return call(chat, [write("report.md")], { wait: 1 });
+  const asking = await call(chat, [write("report.md")]);
+  return () => joined(chat, asking, { cancel: true });
 }
 
 scenario("accessible", async () => {
-  const asking = await busy();
+  const idle = await busy();
   const desk = await Desk.open();
   const faults = [];
   for (const path of PAGES) {
@@ -251,7 +256,7 @@ scenario("accessible", async () => {
     await desk.page.setViewportSize({ width: 1000, height: 760 });
   }
   assert.deepEqual(faults, []);
-  await call(new Chat(), undefined, { operation: head(asking).operation, cancel: true, sessionId: undefined });
+  await idle();
   await desk.leave();
 });
 
