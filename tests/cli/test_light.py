@@ -60,6 +60,11 @@ def test_a_shell_command_imports_no_face() -> None:
     assert imported("import chappie_bridge.cli.reach, chappie_bridge.cli.shell", FACES) == []
 
 
+def test_mcp_over_http_imports_no_page() -> None:
+    code = "import chappie_bridge.faces.chatgpt.server"
+    assert imported(code, ("jinja2", "chappie_bridge.faces.dashboard.site")) == []
+
+
 def test_completion_knows_the_commands_without_importing_them() -> None:
     code = """
 import os

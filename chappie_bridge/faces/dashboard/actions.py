@@ -3,7 +3,6 @@
 import hmac
 import re
 from collections.abc import Awaitable, Callable
-from typing import cast
 
 from pydantic import ValidationError
 from starlette.requests import Request
@@ -21,7 +20,12 @@ from chappie_bridge.wire.values import ApprovalScope
 _BACK = re.compile(rf"{AT}(?:/[a-z]+)?(?:\?[A-Za-z0-9%=&._~-]*)?")
 """Pages of ours, nothing else: a form cannot send its reader elsewhere."""
 
-_SCOPES = ("once", "conversation", "directory")
+_ANSWERS: dict[str, tuple[bool, ApprovalScope]] = {
+    "once": (True, "once"),
+    "conversation": (True, "conversation"),
+    "directory": (True, "directory"),
+    "deny": (False, "once"),
+}
 
 
 class Form:
@@ -70,16 +74,17 @@ class Actions:
 
     async def _approve(self, form: Form) -> str:
         """`answer` is `deny`, or how far a yes reaches."""
-        answer = form.first("answer")
-        if answer not in (*_SCOPES, "deny"):
+        answer = _ANSWERS.get(form.first("answer"))
+        if answer is None:
             raise BadArguments("An approval is answered with once, conversation, directory or deny.")
+        allowed, scope = answer
         decided = await self._office.answer_approval(
             AnswerApproval(
                 caller=OWNER,
                 session=SessionId(form.first("session")),
                 approval=form.first("approval"),
-                allowed=answer != "deny",
-                scope=cast("ApprovalScope", "once" if answer == "deny" else answer),
+                allowed=allowed,
+                scope=scope,
             )
         )
         word = "allowed" if decided.allowed else "not-allowed"

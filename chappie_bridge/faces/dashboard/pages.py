@@ -102,8 +102,7 @@ class Pages:
     def __init__(self, switchboard: Switchboard, office: Office, version: str) -> None:
         self._switchboard, self._office = switchboard, office
         self._templates = shown.templates()
-        self._templates.globals |= {"at": AT, "pages": PAGES, "version": version, "open": OPEN}
-        self._templates.tests["answerable"] = _answerable
+        self._always: Context = {"at": AT, "pages": PAGES, "version": version, "open": OPEN}
         self._sources: dict[str, Callable[[Request, Waiting], Awaitable[Context]]] = {
             "overview": self._overview,
             "approvals": self._lists,
@@ -133,7 +132,7 @@ class Pages:
 
     def entries(self, entries: tuple[Entry, ...], session: SessionId) -> str:
         """Entries of a transcript as the live page appends them."""
-        return self._templates.get_template("entries.html").render(entries=entries, session=session)
+        return self._templates.get_template("entries.html").render(at=AT, entries=entries, session=session)
 
     async def read(self, session: SessionId, **span: Any) -> History:
         """Of a transcript; leaves no notice in it."""
@@ -171,7 +170,7 @@ class Pages:
         return Response(bytes(data), media_type=kind, headers=headers)
 
     def _html(self, template: str, context: Context, status: int = 200) -> HTMLResponse:
-        return HTMLResponse(self._templates.get_template(template).render(context), status)
+        return HTMLResponse(self._templates.get_template(template).render(self._always | context), status)
 
     def _frame(self, name: str, request: Request, waiting: Waiting) -> Context:
         """What is around each page."""
@@ -182,6 +181,7 @@ class Pages:
             if key != "told"
         )
         told = request.query_params.get("told")
+        open_questions = [each.question.id for each in waiting.questions if _answerable(each.question)]
         return {
             "here": name,
             "back": f"{PAGES[name]}?{query}" if query else PAGES[name],
@@ -190,18 +190,19 @@ class Pages:
             "live": "x-live" in request.headers,
             "counts": {
                 "approvals": len(waiting.approvals),
-                "questions": sum(map(_answerable, waiting.questions)),
+                "questions": len(open_questions),
                 "operations": sum(each.status in OPEN for each in waiting.operations),
             },
             "approvals": waiting.approvals,
             "questions": waiting.questions,
             "operations": waiting.operations,
+            "open_questions": open_questions,
         }
 
     async def _waiting(self) -> Waiting:
         approvals = await self._office.approvals(ListApprovals(caller=OWNER))
-        questions = await self._office.questions(ListQuestions(caller=OWNER))
-        operations = await self._office.operations(ListOperations(caller=OWNER))
+        questions = await self._office.questions(ListQuestions(caller=OWNER, limit=50))
+        operations = await self._office.operations(ListOperations(caller=OWNER, limit=100))
         return Waiting(approvals.approvals, questions.questions, operations.operations)
 
     async def _lists(self, request: Request, waiting: Waiting) -> Context:
@@ -281,9 +282,8 @@ class Pages:
         return {"report": report, "measures": measures.measures}
 
 
-def _answerable(recent: RecentQuestion) -> bool:
+def _answerable(question: Question) -> bool:
     """Does it wait for the person?  What nobody was shown still does."""
-    question: Question = recent.question
     return question.stage in OPEN_QUESTIONS or question.unseen
 
 
