@@ -40,6 +40,8 @@ class Guard:
 _HTTP = "tests/faces/chatgpt/test_http.py"
 _ADMISSION = "chappie_bridge/faces/chatgpt/admission.py"
 _GATE = "chappie_bridge/faces/chatgpt/gate.py"
+_SITE = "chappie_bridge/faces/dashboard/site.py"
+_DASHBOARD = "tests/faces/dashboard/test_site.py"
 _POLICY = "agents/chappie_agents/policy.py"
 
 GUARDS = (
@@ -134,6 +136,22 @@ GUARDS = (
         'if kind != "application/json":',
         "if False:",
         _HTTP,
+    ),
+    Guard(
+        "S09",
+        "a form of the dashboard carries its login's token",
+        _SITE,
+        "if not form.carries(login.token):",
+        "if False:",
+        _DASHBOARD,
+    ),
+    Guard(
+        "S09",
+        "a form of the dashboard comes from a page of this very server",
+        _SITE,
+        'if scope["method"] == "POST" and not _own_page(connection.headers):',
+        "if False:",
+        _DASHBOARD,
     ),
     Guard(
         "S10",
@@ -247,6 +265,14 @@ GUARDS = (
         'name = f" {json.dumps(display(info.name, NAME), ensure_ascii=False)}" if info.name else ""',
         'name = f" {info.name}" if info.name else ""',
         "tests/broker/test_peers.py::test_no_name_passes_for_the_rest_of_a_label",
+    ),
+    Guard(
+        "S19",
+        "what stands on a page of the dashboard is text",
+        "chappie_bridge/faces/dashboard/shown.py",
+        "autoescape=True",
+        "autoescape=False",
+        _DASHBOARD,
     ),
     Guard(
         "S20",

@@ -95,7 +95,9 @@ class Live:
                 problem = False
             if page.entries:
                 last = page.entries[-1].id
-                yield _event("entries", self._pages.entries(page.entries, session), quote(last, safe=""))
+                yield _event(
+                    "entries", await self._pages.entries(page.entries, session), quote(last, safe="")
+                )
                 await anyio.sleep(APART)
             else:
                 yield _NOTHING

@@ -6,6 +6,7 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
+import anyio
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
@@ -120,7 +121,8 @@ class Pages:
         async def endpoint(request: Request) -> Response:
             waiting = await self._waiting()
             context = await self._sources[name](request, waiting)
-            return self._html(f"{name}.html", {**self._frame(name, request, waiting), **context})
+            context = {**self._frame(name, request, waiting), **context}
+            return await anyio.to_thread.run_sync(self._html, f"{name}.html", context)  # milliseconds
 
         return endpoint
 
@@ -130,8 +132,11 @@ class Pages:
     def failure(self, status: int, text: str) -> Response:
         return self._html("failure.html", {"text": text, "status": status}, status)
 
-    def entries(self, entries: tuple[Entry, ...], session: SessionId) -> str:
+    async def entries(self, entries: tuple[Entry, ...], session: SessionId) -> str:
         """Entries of a transcript as the live page appends them."""
+        return await anyio.to_thread.run_sync(self._entries, entries, session)
+
+    def _entries(self, entries: tuple[Entry, ...], session: SessionId) -> str:
         return self._templates.get_template("entries.html").render(at=AT, entries=entries, session=session)
 
     async def read(self, session: SessionId, **span: Any) -> History:

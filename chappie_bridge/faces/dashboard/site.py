@@ -42,6 +42,7 @@ _HEADERS = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
 }
+_STREAMS = frozenset({f"{AT}/events", f"{AT}/transcript"})
 _STATIC = {"dashboard.css": "text/css", "dashboard.js": "text/javascript"}
 _STATUS = {"unknown_session": 404, "unknown_entry": 404, "path_missing": 404, "overloaded": 503}
 
@@ -101,12 +102,9 @@ class Site:
             response = self._pages.failure(403, "This form was not sent by a page of this bridge.")
         elif scope["path"] != LOGIN and not scope["path"].startswith(f"{AT}/static/"):
             # What a page asks for by itself does not keep its login alive.
-            by_person = "x-live" not in connection.headers and scope["path"] not in (
-                f"{AT}/events",
-                f"{AT}/transcript",
-            )
+            by_itself = "x-live" in connection.headers or scope["path"] in _STREAMS
             cookie = connection.cookies.get(_cookie(scope), "")
-            login = self._logins.find(cookie, renew=by_person)
+            login = self._logins.find(cookie, renew=scope["method"] == "POST" or not by_itself)
             if login is None:
                 response = RedirectResponse(LOGIN, 303)
             else:
