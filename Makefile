@@ -10,7 +10,7 @@
 # make conformance   the public MCP conformance suite: at most 8 minutes, its installation included
 # make test-clients  MCP clients that nobody here wrote: at most 8 minutes, their installation included
 # make test-hosts    agent programs, driven without a model: at most 20 minutes, their installation included;
-#                    CHAPPIE_HOSTS="pi codex" drives these alone, in at most 10
+#                    CHAPPIE_HOSTS="pi codex" drives these alone, in at most 15
 # make test-browser  the question's page and the dashboard in a real Chromium: at most 8 minutes, its hosts'
 #                    installation included; `make test` does it, too, where a Chromium is found
 # make bench  every measured claim of bench/, a row each in bench/results.md

@@ -9,7 +9,7 @@ import resource
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -36,6 +36,10 @@ MAX_BURST = 4096
 MAX_CONNECTIONS = 12_000
 """All of them, where there are descriptors for so many.  Above it the one goes that has been silent for
 longest between two requests; where more than half are still to send a head, the first of those."""
+
+
+class _Cycle(Protocol):
+    response_complete: bool
 
 
 class Doorstep:
@@ -129,7 +133,7 @@ def _over_httptools(base: "type[HttpToolsProtocol]") -> Callable[..., asyncio.Pr
             if self._in_head:
                 if not self._whole:
                     self._doorstep.expect(self)
-            elif self.cycle is not None and self.cycle.response_complete:
+            elif _done(self.cycle):
                 self._doorstep.expect(self)
 
         def on_headers_complete(self) -> None:
@@ -182,8 +186,7 @@ def _over_h11() -> Callable[..., asyncio.Protocol]:
         def _look(self, *, came: bool) -> None:
             if self.transport.is_closing():
                 return
-            answered = self.cycle is None or self.cycle.response_complete
-            if not answered:
+            if self.cycle and not _done(self.cycle):
                 self._doorstep.served(self)
             elif came or self.conn.their_state is h11.SEND_BODY:
                 self._doorstep.expect(self)
@@ -192,3 +195,8 @@ def _over_h11() -> Callable[..., asyncio.Protocol]:
                 self._doorstep.silent(self)
 
     return Bounded
+
+
+def _done(cycle: "_Cycle | None") -> bool:
+    """Is the newest request answered?  uvicorn has None before the first, whatever it declares."""
+    return cycle is not None and cycle.response_complete

@@ -36,7 +36,7 @@ class ListOperations(OwnerRequest):
 
     type: Literal["list_operations"] = "list_operations"
     session: SessionId | None = None
-    limit: int = Field(100, ge=1, le=200)
+    limit: int = Field(default=100, ge=1, le=200)
 
 
 class OperationList(Request):
@@ -90,7 +90,7 @@ class ListQuestions(OwnerRequest):
     """Questions to the person, last changed first, whatever has become of them."""
 
     type: Literal["list_questions"] = "list_questions"
-    limit: int = Field(50, ge=1, le=200)
+    limit: int = Field(default=50, ge=1, le=200)
 
 
 class QuestionList(Request):
@@ -111,8 +111,8 @@ class AwaitChange(OwnerRequest):
     """Wait up to `wait` seconds for anything on these lists, or among the sessions, to change."""
 
     type: Literal["await_change"] = "await_change"
-    since: int = Field(0, ge=0)
-    wait: float = Field(15, ge=0, le=30)
+    since: int = Field(default=0, ge=0)
+    wait: float = Field(default=15, ge=0, le=30)
 
 
 class Changed(Request):

@@ -58,8 +58,8 @@ class ReadAudit(OwnerRequest):
     """The newest lines, or those older than line `before`."""
 
     type: Literal["read_audit"] = "read_audit"
-    before: int | None = Field(None, ge=0)
-    limit: int = Field(100, ge=1, le=500)
+    before: int | None = Field(default=None, ge=0)
+    limit: int = Field(default=100, ge=1, le=500)
 
 
 class AuditPage(Request):
