@@ -15,6 +15,7 @@ from starlette.types import ASGIApp
 
 from chappie_bridge.config import Address, Settings, SettingsError
 from chappie_bridge.doctor import FRONT_DOOR
+from chappie_bridge.faces.chatgpt.gate import Gate
 from chappie_bridge.faces.chatgpt.server import build
 from chappie_bridge.faces.dashboard import AT as DASHBOARD
 from chappie_bridge.wire.errors import Forbidden
@@ -32,10 +33,12 @@ class FrontDoor:
     dashboard: str
     headers: dict[str, str]
     server: uvicorn.Server
+    gate: Gate
 
     def closing(self) -> None:
         """Take no more and finish what is under way, while other things end as well."""
         self.server.should_exit = True
+        self.gate.close()
 
 
 @asynccontextmanager
@@ -54,7 +57,7 @@ async def front_door(
         raise SettingsError(f"allowed_hosts or allowed_origins: {error}") from None
     async with _served(face, Address.parse(settings.http), settings.body_max) as (server, url):
         headers = {"Authorization": f"Bearer {secret}"} if secret else {}
-        door = FrontDoor(f"{url}/mcp", url + DASHBOARD, headers, server)
+        door = FrontDoor(f"{url}/mcp", url + DASHBOARD, headers, server, face)
         with _told(state, door):
             yield door
 

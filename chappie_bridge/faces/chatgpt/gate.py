@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import mcp_types as types
 from mcp_types import DEFAULT_NEGOTIATED_VERSION
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from chappie_bridge.codec.unicode import clean_json_bytes
 from chappie_bridge.faces.chatgpt.admission import Admission, Refusal
@@ -22,6 +22,7 @@ from chappie_bridge.faces.chatgpt.kernel import VERSION_HEADER, Answer, Kernel, 
 from chappie_bridge.faces.chatgpt.oauth import metadata
 from chappie_bridge.faces.chatgpt.oauth.routes import Door
 from chappie_bridge.faces.dashboard import AT as DASHBOARD
+from chappie_bridge.faces.dashboard import Dashboard
 from chappie_bridge.wire.errors import (
     BadArguments,
     BridgeError,
@@ -81,7 +82,7 @@ class Gate:
         body_max: int,
         office: Office | None = None,
         door: Door | None = None,
-        dashboard: ASGIApp | None = None,
+        dashboard: Dashboard | None = None,
     ) -> None:
         """`body_max` in bytes.  Without an `office` there are only the gate's own metrics, without a `door`
         no OAuth.  `dashboard` has logins of its own; hosts and origins are checked before it."""
@@ -102,6 +103,11 @@ class Gate:
         else:  # a websocket: none is spoken here
             await receive()
             await send({"type": "websocket.close", "code": 1008})
+
+    def close(self) -> None:
+        """The server leaves: what would go on by itself ends."""
+        if self._dashboard is not None:
+            self._dashboard.close()
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers, repeated = _headers(scope)

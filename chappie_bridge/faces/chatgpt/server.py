@@ -13,7 +13,6 @@ import mcp_types as types
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from pydantic import ValidationError
-from starlette.types import ASGIApp
 
 from chappie_bridge.codec.schema import explain
 from chappie_bridge.codec.unicode import display
@@ -89,7 +88,7 @@ def build(
     settings: FaceSettings,
     office: Office | None = None,
     consents: Consents | None = None,
-) -> ASGIApp:
+) -> Gate:
     """The ASGI application: MCP, measures, health; with an `office` the dashboard, and beside the secret
     OAuth, where `consents` are there, too.
 

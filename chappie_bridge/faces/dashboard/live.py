@@ -7,6 +7,7 @@ import anyio
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from chappie_bridge.faces.dashboard import shown
 from chappie_bridge.faces.dashboard.pages import OWNER, Pages
@@ -38,10 +39,34 @@ _NOTHING = b": \n\n"
 Stream = AsyncGenerator[bytes]
 
 
+class _Events(StreamingResponse):
+    """A stream that is among `lives` while it runs; one that is cancelled there ends as a whole response."""
+
+    def __init__(self, stream: Stream, lives: set[anyio.CancelScope]) -> None:
+        headers = {"x-accel-buffering": "no"}
+        super().__init__(stream, media_type="text/event-stream", headers=headers)
+        self._lives = lives
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with anyio.CancelScope() as life:
+            self._lives.add(life)
+            try:
+                await super().__call__(scope, receive, send)
+            finally:
+                self._lives.discard(life)
+        if life.cancelled_caught:
+            await send({"type": "http.response.body", "body": b""})
+
+
 class Live:
     def __init__(self, office: Office, pages: Pages) -> None:
         self._office, self._pages = office, pages
-        self._streams = 0
+        self._lives: set[anyio.CancelScope] = set()
+
+    def close(self) -> None:
+        """End all streams: the server leaves, and waits for what is under way."""
+        for life in self._lives:
+            life.cancel()
 
     async def changes(self, request: Request) -> Response:
         """`changed` at once, and whenever what the pages show has changed."""
@@ -55,19 +80,9 @@ class Live:
         return self._response(self._entries(session, after, request.scope["logged_in"]))
 
     def _response(self, stream: Stream) -> Response:
-        if self._streams >= MAX_STREAMS:
+        if len(self._lives) >= MAX_STREAMS:
             raise HTTPException(503, "Too many pages are open.")
-        headers = {"x-accel-buffering": "no"}
-        return StreamingResponse(self._counted(stream), media_type="text/event-stream", headers=headers)
-
-    async def _counted(self, stream: Stream) -> Stream:
-        self._streams += 1
-        try:
-            async for event in stream:
-                yield event
-        finally:
-            self._streams -= 1
-            await stream.aclose()
+        return _Events(stream, self._lives)
 
     async def _changes(self, logged_in: Callable[[], bool]) -> Stream:
         since = 0

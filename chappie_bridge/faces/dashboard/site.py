@@ -68,7 +68,7 @@ class Site:
         version = hashlib.sha256(b"".join(files.values())).hexdigest()[:16]
         self._pages = Pages(switchboard, office, version)
         self._actions = Actions(office)
-        live = Live(office, self._pages)
+        self._live = live = Live(office, self._pages)
         self._app: ASGIApp = Starlette(
             routes=[
                 Route(LOGIN, self._login_page, methods=["GET"]),
@@ -110,6 +110,10 @@ class Site:
             else:
                 scope = {**scope, "login": login, "logged_in": lambda: self._is_in(cookie)}
         await response(scope, receive, headed)
+
+    def close(self) -> None:
+        """End what would go on by itself."""
+        self._live.close()
 
     def _is_in(self, cookie: str) -> bool:
         return self._logins.find(cookie, renew=False) is not None

@@ -207,3 +207,15 @@ async def test_open_pages_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
             async with http.stream("GET", "/dashboard/events") as again:
                 status = again.status_code
         assert status == 200
+
+
+async def test_a_server_that_leaves_waits_for_no_page() -> None:
+    told = Told()
+    gate = build(told.owner, settings(), told.owner)
+    async with served(gate) as url, httpx2.AsyncClient(base_url=url, timeout=10) as http:
+        await http.post("/dashboard/login", data={"code": CODE})
+        async with http.stream("GET", "/dashboard/events") as answer:
+            gate.close()
+            with anyio.fail_after(10):
+                async for _ in answer.aiter_raw():  # to its end, which is a whole response's
+                    pass
