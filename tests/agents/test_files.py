@@ -121,11 +121,13 @@ NAMES = [
     "a:b",
     " .",
     "-rf",
+    "\x1b]0;title\x07\x1b[2J",
 ]
 
 
 @pytest.mark.parametrize("name", NAMES, ids=ascii)
 async def test_any_name_that_the_disk_takes_can_be_taken_and_given(home: Path, name: str) -> None:
+    """S17: the name table: what a name does to a terminal or to another system does not matter here."""
     data = name.encode() * 3
     async with rig(home) as r:
         await r.ask(r.sink(name), SinkOpened)

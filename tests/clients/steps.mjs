@@ -1,5 +1,6 @@
 // What each JavaScript client does, given how it lists and calls tools.  Prints one JSON line.
-// The argument is the JSON that test_clients.py makes; the client's script hands over `list` and `call`.
+// The argument is the JSON that test_clients.py makes; the client's script hands over `list`, `call` (with what
+// hears progress, or nothing) and `read`.
 
 import { createHash } from "node:crypto";
 
@@ -25,6 +26,16 @@ export async function play({ protocol, list, call, read }) {
   const shown = await call("call", { ...session, calls: [job.image] });
   const { images } = JSON.parse(texts({ content: shown.content.filter((block) => block.type === "text") })[1]);
   const image = (await read(images[0])).contents[0].blob;
+  const { held, rest, from, into } = job.moves;
+  const heard = [];
+  let asked;
+  const hears = ({ progress, total }) => {
+    heard.push({ progress, total });
+    asked ??= fetch(rest); // the file goes on when a word of it has come
+  };
+  const taken = await call("transfer", { ...session, files: [held], paths: [`${into}/taken.bin`] }, hears);
+  await asked;
+  const copied = await call("transfer", { ...session, from, paths: [`${into}/copied.bin`] });
   const refused = await call("init", { ...session, sesionId: "misspelt" });
   console.log(
     JSON.stringify({
@@ -35,6 +46,9 @@ export async function play({ protocol, list, call, read }) {
       waited: texts(waited),
       file: sha256(blob),
       image: sha256(image),
+      taken: texts(taken),
+      copied: texts(copied),
+      heard,
       refused: { isError: refused.isError === true, texts: texts(refused) },
     }),
   );

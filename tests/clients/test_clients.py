@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from chappie_bridge.demo.bridge import Ready
-from tests.clients.conftest import FILE, IMAGE, NOTE, had
+from tests.clients.conftest import FILE, IMAGE, NOTE, Elsewhere, had
 from tests.clients.environments import environment, node, node_environment, python
+from tests.clients.shop import Shop
 
 HERE = Path(__file__).parent
 
@@ -45,17 +46,32 @@ SECONDS = 90
     ],
 )
 def test_a_typescript_client_does_all_that_a_conversation_needs(
-    ready: Ready, script: str, package: str, arguments: Sequence[str], protocol: str
+    ready: Ready,
+    store: Shop,
+    elsewhere: Elsewhere,
+    script: str,
+    package: str,
+    arguments: Sequence[str],
+    protocol: str,
 ) -> None:
     place = had(partial(environment, "npm", package))
     for each in (script, "steps.mjs"):  # imports by name are looked up from where the script lies
         shutil.copy(HERE / each, place)
-    argv = [str(had(node) / "bin" / "node"), str(place / script), _job(ready), *arguments]
+    key = secrets.token_hex(8)
+    held, rest = store.held(key)
+    moves = {"held": held, "rest": rest, "from": _from(elsewhere), "into": key}
+    argv = [str(had(node) / "bin" / "node"), str(place / script), _job(ready, moves=moves), *arguments]
     told = _told(argv)
     assert told["protocol"] == protocol
     _holds(told, ready)
-    assert told["file"] == _sha256(ready, FILE)
-    assert told["image"] == _sha256(ready, IMAGE)
+    assert told["file"] == _sha256(_work(ready) / FILE)
+    assert told["image"] == _sha256(_work(ready) / IMAGE)
+    _lies(told["taken"], _work(ready) / key / "taken.bin", store.data)
+    _lies(told["copied"], _work(ready) / key / "copied.bin", (elsewhere.directory / FILE).read_bytes())
+    assert told["heard"], "no word ahead of the answer, although the file stops until there is one"
+    moved = [each["progress"] for each in told["heard"]]
+    assert moved == sorted(set(moved))
+    assert {each["total"] for each in told["heard"]} == {len(store.data)}
 
 
 @pytest.mark.parametrize("package", ["openai_agents", "langchain"])
@@ -111,7 +127,21 @@ def test_the_inspector_reads_what_it_was_given_byte_for_byte(ready: Ready, era: 
     for uri, name in ((link, FILE), (header["images"][0], IMAGE)):
         read = inspector.run("resources/read", "--uri", uri)
         blob = base64.b64decode(read["contents"][0]["blob"])
-        assert hashlib.sha256(blob).hexdigest() == _sha256(ready, name)
+        assert hashlib.sha256(blob).hexdigest() == _sha256(_work(ready) / name)
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_the_inspector_gives_and_copies_files_byte_for_byte(
+    ready: Ready, store: Shop, elsewhere: Elsewhere, era: str
+) -> None:
+    inspector = _Inspector(ready, era)
+    into = secrets.token_hex(8)
+    for name, source, data in (
+        ("taken.bin", {"files": [store.file()]}, store.data),
+        ("copied.bin", {"from": _from(elsewhere)}, (elsewhere.directory / FILE).read_bytes()),
+    ):
+        arguments = {"sessionId": ready.session, "paths": [f"{into}/{name}"], **source}
+        _lies(_texts(inspector.call("transfer", arguments)), _work(ready) / into / name, data)
 
 
 class _Inspector:
@@ -153,15 +183,30 @@ class _Inspector:
         return ["--tool-name", tool, "--tool-args-json", json.dumps(arguments)]
 
 
-def _sha256(ready: Ready, name: str) -> str:
-    return hashlib.sha256((ready.state.parent / "work" / name).read_bytes()).hexdigest()
+def _work(ready: Ready) -> Path:
+    return ready.state.parent / "work"
 
 
-def _job(ready: Ready) -> str:
+def _sha256(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _from(elsewhere: Elsewhere) -> dict[str, Any]:
+    return {"sessionId": elsewhere.session, "paths": [FILE]}
+
+
+def _lies(texts: Sequence[str], file: Path, data: bytes) -> None:
+    """The answer to a `transfer` of one file, and what it left on the disk."""
+    head, report = map(json.loads, texts[:2])
+    assert (head["status"], report["status"]) == ("done", "done"), texts
+    assert _sha256(file) == report["sha256"] == hashlib.sha256(data).hexdigest()
+
+
+def _job(ready: Ready, **more: Any) -> str:
     meta = {"openai/session": f"v1/{secrets.token_hex(8)}"}
     job = {"url": ready.mcp, "headers": dict(ready.headers), "meta": meta, "session": ready.session}
     return json.dumps(
-        {**job, "calls": CALLS, "later": LATER, "file": FILE, "image": SHOW, "pauseMs": PAUSE_MS}
+        {**job, "calls": CALLS, "later": LATER, "file": FILE, "image": SHOW, "pauseMs": PAUSE_MS, **more}
     )
 
 

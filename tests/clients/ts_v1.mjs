@@ -9,7 +9,8 @@ await client.connect(transport);
 await play({
   protocol: () => transport.protocolVersion,
   list: () => client.listTools(),
-  call: (name, args) => client.callTool({ name, arguments: args, _meta: job.meta }),
+  call: (name, args, onprogress) =>
+    client.callTool({ name, arguments: args, _meta: job.meta }, undefined, { onprogress }),
   read: (uri) => client.readResource({ uri }),
 });
 await client.close();

@@ -10,7 +10,7 @@ await client.connect(transport);
 await play({
   protocol: () => client.getNegotiatedProtocolVersion(),
   list: () => client.listTools(),
-  call: (name, args) => client.callTool({ name, arguments: args, _meta: job.meta }),
+  call: (name, args, onprogress) => client.callTool({ name, arguments: args, _meta: job.meta }, { onprogress }),
   read: (uri) => client.readResource({ uri }),
 });
 await client.close();

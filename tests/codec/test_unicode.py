@@ -128,7 +128,7 @@ def test_a_megabyte_of_backslashes_is_read_in_one_go() -> None:
     ],
 )
 def test_a_name_is_shown_on_one_line_with_nothing_hidden_in_it(text: str, limit: int, shown: str) -> None:
-    """B28: control characters made safe."""
+    """B28 S17: control characters made safe."""
     assert display(text, limit) == shown
 
 
