@@ -235,17 +235,21 @@ class Outbox:
         """Typed inputs that are not settled."""
         return len(self._inputs)
 
-    def inputs(self) -> tuple[Input, ...]:
-        """Typed and not yet settled, oldest first.  Blocks."""
-        found: list[Input] = []
-        for identifier, waiting in tuple(self._inputs.items()):
-            try:
-                entry = self._transcript.record(waiting.place)
-            except UnknownEntry:
-                log.warning("the input %s is no longer in the transcript", identifier)
-                continue
-            found.append(Input(id=identifier, at=waiting.at, content=entry.content))
-        return tuple(found)
+    def inputs(self) -> tuple[InputId, ...]:
+        """Typed and not yet settled, oldest first."""
+        return tuple(self._inputs)
+
+    def input(self, identifier: InputId) -> Input | None:
+        """What was typed; None when it is settled or no longer in the transcript.  Blocks."""
+        waiting = self._inputs.get(identifier)
+        if waiting is None:
+            return None
+        try:
+            entry = self._transcript.record(waiting.place)
+        except UnknownEntry:
+            log.warning("the input %s is no longer in the transcript", identifier)
+            return None
+        return Input(id=identifier, at=waiting.at, content=entry.content)
 
     def outcome(self, operation: OperationId) -> Outcome | None:
         """What is told of a finished operation; None while it runs or when it is not kept.  Blocks."""

@@ -53,7 +53,6 @@ from chappie_bridge.wire.messages import (
     Done,
     Failed,
     Finished,
-    InputOffered,
     Message,
     Notice,
     PostChat,
@@ -244,10 +243,7 @@ class AgentSession:
         identifier, at = self._mint.input(), self._scribe.time()
         self._outbox.offer(identifier, at, self._scribe.typed(content, at))
         self._upkeep.stir()
-        if (link := self._teller.link) is not None:
-            offered = Input(id=identifier, at=at, content=content)
-            if not _sent(link, InputOffered(session=self.info.id, input=offered)):
-                self._teller.tell(inputs=True)
+        self._teller.offer(Input(id=identifier, at=at, content=content))
         return identifier
 
     def stop(self, reason: str) -> int:

@@ -9,9 +9,10 @@ from anyio import to_thread
 
 from chappie_agents.outbox import Outbox
 from chappie_bridge.wire.errors import BridgeError, Overloaded
-from chappie_bridge.wire.ids import OperationId, SessionId
+from chappie_bridge.wire.ids import InputId, OperationId, SessionId
 from chappie_bridge.wire.messages import InputOffered
 from chappie_bridge.wire.ports import Link
+from chappie_bridge.wire.values import Input
 
 log = logging.getLogger("chappie.agent")
 
@@ -29,19 +30,33 @@ class Teller:
         """The link of a broker that took the session."""
         self._session, self._outbox, self._start = session, outbox, start
         self._untold: dict[OperationId, None] = {}
-        self._inputs = False
+        self._inputs: dict[InputId, None] = {}
         self._telling = False
 
     def attach(self, link: Link) -> None:
         """A broker without memory of us: it gets everything that is not settled."""
         self.link = link
-        self.tell(self._outbox.unsettled(), inputs=self._outbox.waiting > 0)
+        self._inputs = dict.fromkeys(self._outbox.inputs())
+        self.tell(self._outbox.unsettled())
 
-    def tell(self, operations: Iterable[OperationId] = (), *, inputs: bool = False) -> None:
-        """Tell the outcomes of these finished operations, or all waiting inputs; without either, what is
-        still untold."""
+    def offer(self, offered: Input) -> None:
+        """Tell what was typed just now: at once, unless earlier input is still untold.  Without a link it
+        waits for the next broker."""
+        if self.link is None:
+            return
+        if not self._inputs:
+            try:
+                self.link.send(InputOffered(session=self._session, input=offered))
+            except BridgeError as error:
+                log.warning("the input %s could not be sent: %s", offered.id, error)
+            else:
+                return
+        self._inputs[offered.id] = None
+        self.tell()
+
+    def tell(self, operations: Iterable[OperationId] = ()) -> None:
+        """Tell the outcomes of these finished operations, and whatever else is still untold."""
         self._untold.update(dict.fromkeys(operations))
-        self._inputs = self._inputs or inputs
         if not self._telling and self.link is not None and (self._untold or self._inputs):
             self._telling = True
             self._start(self._run)
@@ -51,8 +66,7 @@ class Teller:
             while (link := self.link) is not None and (self._untold or self._inputs):
                 try:
                     if self._inputs:
-                        self._inputs = False
-                        await self._tell_inputs(link)
+                        await self._tell_input(link, next(iter(self._inputs)))
                     else:
                         await self._tell_outcome(link, next(iter(self._untold)))
                 except Overloaded:
@@ -60,15 +74,18 @@ class Teller:
         finally:
             self._telling = False
 
-    async def _tell_inputs(self, link: Link) -> None:
+    async def _tell_input(self, link: Link, identifier: InputId) -> None:
         try:
-            for offered in await to_thread.run_sync(self._outbox.inputs):
+            offered = await to_thread.run_sync(self._outbox.input, identifier)
+            if self.link is not link:
+                return
+            if offered is not None:
                 link.send(InputOffered(session=self._session, input=offered))
         except Overloaded:
-            self._inputs = True
             raise
         except (BridgeError, OSError) as error:
-            log.error("input could not be offered again: %s", error)
+            log.error("the input %s could not be offered again: %s", identifier, error)
+        self._inputs.pop(identifier, None)
 
     async def _tell_outcome(self, link: Link, operation: OperationId) -> None:
         try:

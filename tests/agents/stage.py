@@ -20,7 +20,7 @@ from chappie_agents.tools.tool import tool
 from chappie_agents.transcript import Transcript
 
 from chappie_bridge.wire.blocks import Content, Text
-from chappie_bridge.wire.errors import BridgeError
+from chappie_bridge.wire.errors import BridgeError, Overloaded
 from chappie_bridge.wire.ids import DeviceId, EntryId, InstanceId, OperationId, SessionId
 from chappie_bridge.wire.messages import (
     CallResult,
@@ -75,12 +75,14 @@ class Clock:
 
 
 class FakeLink:
-    """Remembers what was sent; refuses everything while `full`."""
+    """Remembers what was sent; refuses everything while `full`, and what is more than `room`."""
 
     def __init__(self) -> None:
         self.sent: list[Message] = []
         self.chunks: list[tuple[int, int, bytes]] = []
         self.full: BridgeError | None = None
+        self.room: int | None = None
+        """How many more it takes until there is room again."""
         self.up = True
         self._more = anyio.Event()
 
@@ -91,6 +93,10 @@ class FakeLink:
     def send(self, message: Message) -> None:
         if self.full is not None:
             raise self.full
+        if self.room is not None:
+            if self.room == 0:
+                raise Overloaded
+            self.room -= 1
         self.sent.append(message)
         self._more.set()
 

@@ -128,7 +128,7 @@ def test_a_killed_process_leaves_its_finished_results_and_one_honest_doubt(tmp_p
         assert half.finished.error.code == "interrupted"
         assert half.finished.origin == ORIGIN
         assert after.outbox.interrupted == (half.finished,)
-        assert [each.id for each in after.outbox.inputs()] == [typed]
+        assert after.outbox.inputs() == (typed,)
     with desk(tmp_path) as again:
         assert again.outbox.interrupted == ()
         assert again.outbox.outcome(OperationId(begun)) == half
@@ -140,13 +140,14 @@ def test_input_waits_in_its_order_until_it_is_settled(tmp_path: Path) -> None:
         for number in range(3):
             first.type(f"in_{number}", f"text {number}")
     with desk(tmp_path) as second:
-        found = second.outbox.inputs()
-        assert [(each.id, each.content) for each in found] == [
+        found = [second.outbox.input(each) for each in second.outbox.inputs()]
+        assert [each and (each.id, each.content) for each in found] == [
             (f"in_{number}", (Text(text=f"text {number}"),)) for number in range(3)
         ]
         second.outbox.settle((), [InputId("in_0"), InputId("in_2"), InputId("nobody")])
     with desk(tmp_path) as third:
-        assert [each.id for each in third.outbox.inputs()] == ["in_1"]
+        assert third.outbox.inputs() == ("in_1",)
+        assert third.outbox.input(InputId("in_0")) is None
 
 
 def test_a_settled_outcome_stays_readable_for_a_day(tmp_path: Path) -> None:

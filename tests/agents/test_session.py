@@ -459,6 +459,24 @@ async def test_typed_input_is_offered_to_every_broker_until_it_is_settled(tmp_pa
         assert {each.kind for each in entries} == {"user"}
 
 
+async def test_what_a_full_link_did_not_take_is_offered_next_though_nothing_was_settled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B38: more input than the link takes at once; no conversation has asked for any of it."""
+    monkeypatch.setattr(teller, "RETRY", 0.001)
+    async with stage(tmp_path, ()) as on:
+        names = [await on.session.type((Text(text=f"line {number}"),)) for number in range(5)]
+        link = await on.link()
+        link.room = 2
+        await link.until(lambda: len(link.all(InputOffered)) == 2)
+        names.append(await on.session.type((Text(text="line 5"),)))
+        link.room = 2
+        await link.until(lambda: len(link.all(InputOffered)) == 4)
+        link.room = 2
+        await link.until(lambda: len(link.all(InputOffered)) == 6)
+        assert [each.input.id for each in link.all(InputOffered)] == names
+
+
 async def test_input_from_a_shell_counts_as_typed_here(tmp_path: Path) -> None:
     async with stage(tmp_path, ()) as on:
         link = await on.link()

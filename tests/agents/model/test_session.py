@@ -6,7 +6,7 @@ import anyio
 import pytest
 from chappie_agents.hosts.model.knowledge import Settings
 
-from chappie_bridge.wire.errors import Executed
+from chappie_bridge.wire.errors import Executed, Overloaded
 from chappie_bridge.wire.messages import (
     Asking,
     CallResult,
@@ -131,6 +131,22 @@ async def test_words_typed_during_tools_arrive_with_the_results_and_once(tmp_pat
         program.asks()
         await anyio.sleep(1)
         assert on.link.typed() == ["hello", "be quick"]
+
+
+async def test_words_that_a_full_link_did_not_take_follow_once_there_is_room(tmp_path: Path) -> None:
+    async with stage(tmp_path) as on:
+        program = Program(on, S).says("hello")
+        reply = program.asks()
+        await _held(on, program)
+        on.batch(S, ("say", {"text": "one"}))
+        await reply.until_end()
+        on.link.full = Overloaded()
+        program.ran(reply, "said", then="be quick")
+        program.asks()
+        await anyio.sleep(1)
+        assert on.link.typed() == ["hello"]
+        on.link.full = None
+        await on.link.until(lambda: on.link.typed() == ["hello", "be quick"])
 
 
 async def test_the_same_words_twice_are_two_inputs(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from chappie_agents.transcript import Transcript
 from chappie_bridge.wire.blocks import Content
 from chappie_bridge.wire.errors import BridgeError, Cancelled, DiskFull, Executed
 from chappie_bridge.wire.ids import InputId, Mint, OperationId
-from chappie_bridge.wire.messages import CallResult, Finished, InputOffered, Message, PostChat, RunBatch
+from chappie_bridge.wire.messages import CallResult, Finished, Message, PostChat, RunBatch
 from chappie_bridge.wire.ports import Link
 from chappie_bridge.wire.values import Input, SessionInfo, ToolResult
 
@@ -197,7 +197,7 @@ class Records:
         except DiskFull as error:
             log.error("input is not kept: %s", error)
         self._written.set()
-        self.tell(InputOffered(session=self._info().id, input=Input(id=name, at=at, content=content)))
+        self._teller.offer(Input(id=name, at=at, content=content))
 
     async def fitting(self, content: Content) -> Content:
         """Made to fit a message; long blocks go to files."""
