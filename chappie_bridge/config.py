@@ -67,6 +67,12 @@ def _public_url(text: str) -> str:
     return text.rstrip("/")
 
 
+def _link_url(text: str) -> str:
+    if text and not re.fullmatch(r"wss?://[^\s/?#@]+(/[^\s?#]*)?", text):
+        raise ValueError("a ws(s) URL without user, query or fragment")
+    return text
+
+
 class Rule(BaseModel):
     """One line of the agent's policy: `tool` is a name or `*`, `root` limits it to a directory tree."""
 
@@ -97,6 +103,9 @@ class Settings(BaseModel):
     state: str = ""
     http: HostPort = "127.0.0.1:24273"
     listen: HostPort = "127.0.0.1:24274"
+    link_url: Annotated[str, AfterValidator(_link_url)] = ""
+    certificate: str = ""
+    certificate_key: str = ""
     connect: str = ""
     public_url: Annotated[str, AfterValidator(_public_url)] = ""
     allowed_hosts: tuple[str, ...] = ()

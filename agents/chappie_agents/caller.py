@@ -37,13 +37,18 @@ from chappie_bridge.wire.owner import (
     AppList,
     AuditPage,
     CodeMade,
+    DeviceList,
     ListApps,
+    ListDevices,
     ListSubjects,
     MakeCode,
     Measures,
+    PairDevice,
+    PairingMade,
     ReadAudit,
     RedeemCode,
     RevokeApp,
+    RevokeDevice,
     RuleSubject,
     SubjectList,
     TakeMeasures,
@@ -224,6 +229,15 @@ class RemoteSwitchboard:
     async def change(self, request: AwaitChange) -> Changed:
         return await self._ask(request, Changed, request.wait)
 
+    async def pair(self, request: PairDevice) -> PairingMade:
+        return await self._ask(request, PairingMade)
+
+    async def devices(self, request: ListDevices) -> DeviceList:
+        return await self._ask(request, DeviceList)
+
+    async def revoke(self, request: RevokeDevice) -> Done:
+        return await self._ask(request, Done)
+
     # --- Attendant ---
 
     def link_up(self, link: Link) -> None:
@@ -316,7 +330,16 @@ def _is_safe(request: CallerRequest) -> bool:
     """May it be asked again although it may have been carried out?"""
     if isinstance(request, Submit):
         return request.operation is not None and not request.cancel
-    repeatable = (ListSessions, ListTools, FetchHistory, FetchBytes, BrokerStatus, AssertAsked, Respond)
+    repeatable = (
+        ListSessions,
+        ListTools,
+        FetchHistory,
+        FetchBytes,
+        BrokerStatus,
+        AssertAsked,
+        Respond,
+        ListDevices,
+    )
     return isinstance(request, repeatable)
 
 

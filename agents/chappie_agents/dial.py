@@ -6,7 +6,7 @@ import json
 import logging
 import random
 import ssl as tls
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from http import HTTPStatus
 from typing import Literal, NamedTuple, cast
@@ -43,7 +43,10 @@ from chappie_bridge.wire.link import (
     decode,
     frame_hello,
 )
+from chappie_bridge.wire.pairing import CA
 from chappie_bridge.wire.ports import Attendant, Link, Peer
+
+from .pin import pinned, same
 
 _log = logging.getLogger(__name__)
 
@@ -74,7 +77,7 @@ FINAL = frozenset(
 """Close codes after which neither end remembers the link."""
 
 
-class _Address(NamedTuple):
+class Address(NamedTuple):
     path: str | None
     """Of a unix socket; `uri` then only fills the request's lines."""
     uri: WebSocketURI
@@ -87,6 +90,9 @@ class Dial(Endpoint):
     One Dial is one peer for its whole life.  When the broker forgot it (a restart, a lease that ran
     out), the attendant hears `link_gone`, then `link_up`, both with this Dial.  `peer.device` is the
     device as which the broker knows this end.  `ping` in seconds; `jitter` gives numbers from 0 to 1.
+    `token` is asked for before each connection; where it gives several, each is tried until one is taken.
+    `pin` as in `wire.pairing`: with a fingerprint the certificate itself is compared and nothing else of it
+    counts, and nothing is sent to a server that has another one.
 
     :raises BadArguments: when the address or the token cannot be one.
     :raises Forbidden: for `ws://` to another machine, which would show the token to everybody.
@@ -101,21 +107,27 @@ class Dial(Endpoint):
         instance: InstanceId,
         name: str = "",
         version: str = "",
-        token: str | None = None,
+        token: str | Callable[[], Sequence[str]] | None = None,
+        pin: str = CA,
         ssl: tls.SSLContext | None = None,
         ping: float = 10,
         jitter: Callable[[], float] = random.random,
         pause: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
         super().__init__(NOBODY, attendant, _later)
-        if token is not None and not (token.isascii() and token.isprintable() and " " not in token):
-            raise BadArguments("A device token is printable ASCII without spaces.")
-        self._address = _parse(address)
+        self._tokens = (
+            (lambda: (token,) if token else ()) if token is None or isinstance(token, str) else token
+        )
+        for each in self._tokens():
+            if not (each.isascii() and each.isprintable() and " " not in each):
+                raise BadArguments("A device token is printable ASCII without spaces.")
+        self._which = 0
+        self._pin = pin
+        self._address = parse(address)
         self._role: Literal["agent", "caller"] = role
         self._instance = instance
         self._name = name
         self._version = version
-        self._token = token
         self._ssl = ssl
         self._ping = ping
         self._jitter = jitter
@@ -166,6 +178,9 @@ class Dial(Endpoint):
         if connection is None:
             return False
         if connection.refusal is not None:
+            if isinstance(connection.refusal, Forbidden) and self._which + 1 < len(self._tokens()):
+                self._which += 1
+                return False
             if not connection.refusal.retryable:
                 raise connection.refusal
             _log.info("the broker refuses for now: %s", connection.refusal)
@@ -176,7 +191,7 @@ class Dial(Endpoint):
         to = self._address
         if to.path is not None:
             return (await loop.create_unix_connection(lambda: _DialSocket(self), to.path))[1]
-        context = (self._ssl or tls.create_default_context()) if to.uri.secure else None
+        context = (self._ssl or pinned(self._pin)) if to.uri.secure else None
         return (
             await loop.create_connection(lambda: _DialSocket(self), to.uri.host, to.uri.port, ssl=context)
         )[1]
@@ -261,9 +276,14 @@ class _DialSocket(WebSocket):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
+        if not same(self._transport.get_extra_info("ssl_object"), self._dial._pin):
+            _log.error("the server at the broker's address has another certificate; nothing was sent to it")
+            self.abort()
+            return
         request = self._client.connect()
-        if self._dial._token is not None:
-            request.headers["Authorization"] = f"Bearer {self._dial._token}"
+        tokens = self._dial._tokens()
+        if tokens:
+            request.headers["Authorization"] = f"Bearer {tokens[self._dial._which % len(tokens)]}"
         self._client.send_request(request)
         self.flush()
 
@@ -329,23 +349,24 @@ def _later(delay: float, call: Callable[[], None]) -> object:
     return asyncio.get_running_loop().call_later(delay, call)
 
 
-def _parse(address: str) -> _Address:
+def parse(address: str) -> Address:
+    """:raises BadArguments: it is no address of a broker.  :raises Forbidden: `ws://` to another machine."""
     scheme, _, rest = address.partition(":")
     if scheme == "unix" and rest:
-        return _Address(rest, WebSocketURI(False, "localhost", 80, "/", ""))
+        return Address(rest, WebSocketURI(False, "localhost", 80, "/", ""))
     try:
         parts = urlsplit(address)
         host, port = parts.hostname, parts.port
         (host or "").encode("idna")
     except ValueError:
-        host, port = None, None
-    if scheme not in ("ws", "wss") or not host or "@" in address:
+        parts, host, port = urlsplit(""), None, None
+    if scheme not in ("ws", "wss") or not host or "@" in address or parts.query or parts.fragment:
         raise BadArguments(
             f"{address!r} is no address of a broker: unix:PATH, ws://HOST:PORT, wss://HOST:PORT."
         )
     if scheme == "ws" and not _is_loopback(host):
         raise Forbidden("A broker on another machine is reached with wss:// only.")
-    return _Address(None, WebSocketURI(scheme == "wss", host, port or LINK_PORT, "/", ""))
+    return Address(None, WebSocketURI(scheme == "wss", host, port or LINK_PORT, parts.path or "/", ""))
 
 
 def _is_loopback(host: str) -> bool:

@@ -40,20 +40,21 @@ class OneTimeCodes:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._codes: OrderedDict[tuple[Purpose, bytes], float] = OrderedDict()
+        self._codes: OrderedDict[tuple[Purpose, bytes], tuple[float, str]] = OrderedDict()
         self._wrong: OrderedDict[str, tuple[int, float]] = OrderedDict()
         self._all: tuple[int, float] = (0, 0.0)
 
-    def make(self, purpose: Purpose) -> str:
-        """A new code, in groups of four."""
+    def make(self, purpose: Purpose, *, note: str = "") -> str:
+        """A new code, in groups of four.  `note` is told to whoever redeems it."""
         symbols = "".join(secrets.choice(_ALPHABET) for _ in range(_SYMBOLS))
-        self._codes[purpose, _digest(symbols)] = self._clock() + LIFETIME
+        self._codes[purpose, _digest(symbols)] = (self._clock() + LIFETIME, note)
         while len(self._codes) > MAX_CODES:
             self._codes.popitem(last=False)
         return "-".join(symbols[at : at + 4] for at in range(0, _SYMBOLS, 4))
 
-    def redeem(self, purpose: Purpose, code: str, *, by: str) -> None:
-        """Use a code up; case, spaces and dashes do not matter.  `by` is the address that sent it.
+    def redeem(self, purpose: Purpose, code: str, *, by: str) -> str:
+        """Use a code up and give its note; case, spaces and dashes do not matter.  `by` is the address that
+        sent it.
 
         :raises Forbidden: it was never made, is used up, too old, or for another purpose.
         :raises Overloaded: too many wrong ones came before it."""
@@ -62,9 +63,9 @@ class OneTimeCodes:
         everybody, beginning = self._recent(self._all, now)
         if count >= GUESSES or everybody >= ALL_GUESSES:
             raise Overloaded("Too many wrong codes; wait a minute.")
-        ends = self._codes.pop((purpose, _digest(code.upper().translate(_READ))), None)
-        if ends is not None and now < ends:
-            return
+        ends, note = self._codes.pop((purpose, _digest(code.upper().translate(_READ))), (now, ""))
+        if now < ends:
+            return note
         self._all = (everybody + 1, beginning)
         self._wrong[by] = (count + 1, since)
         self._wrong.move_to_end(by)

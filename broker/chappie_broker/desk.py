@@ -30,12 +30,15 @@ from chappie_bridge.wire.overview import (
 )
 from chappie_bridge.wire.owner import (
     ListApps,
+    ListDevices,
     ListSubjects,
     MakeCode,
     OwnerRequest,
+    PairDevice,
     ReadAudit,
     RedeemCode,
     RevokeApp,
+    RevokeDevice,
     RuleSubject,
     TakeMeasures,
 )
@@ -117,6 +120,9 @@ class CallerDesk:
             RuleSubject: office.rule_subject,
             ReadAudit: office.audit,
             TakeMeasures: office.measures,
+            PairDevice: office.pair,
+            ListDevices: office.devices,
+            RevokeDevice: office.revoke,
         }
 
     @asynccontextmanager

@@ -104,7 +104,7 @@ class Dispatch:
         again is told so."""
         self.recalling: set[OperationId] = set()
         self._changes = changes
-        self._store, self._audit, self._now, self._later, self._start = store, audit, now, later, start
+        self._store, self.audit, self._now, self._later, self._start = store, audit, now, later, start
         self._orphans: OrderedDict[OperationId, dict[int, ToolResult]] = OrderedDict()
         self._orphan_bytes = 0
         self.streams = Streams(partial(next, itertools.count(1)))
@@ -209,7 +209,7 @@ class Dispatch:
             self._conclude(session, doubtful, "restarted", error=Interrupted())
         if running is not None and running.status is not Status.QUEUED and running.id not in known:
             self._conclude(session, running, "restarted", error=Interrupted())
-        self._audit.note(who=link.peer.name, what="register", target=session.info.id)
+        self.audit.note(who=link.peer.name, what="register", target=session.info.id)
 
         async def admit() -> None:
             try:
@@ -311,7 +311,7 @@ class Dispatch:
             self._reply(session, operation)
         elif operation.origin.chain[-1:] == (session.info.id,):
             self.ledger.add(operation)
-            self._audit.dispatched(operation)
+            self.audit.dispatched(operation)
             self.transfers.begin(operation)
         elif session.requests:
             self.ledger.add(operation)
@@ -332,7 +332,7 @@ class Dispatch:
                 self.refuse(operation)
                 continue
             if operation.kind == "transfer":
-                self._audit.dispatched(operation)
+                self.audit.dispatched(operation)
                 self.transfers.begin(operation)
                 continue
             if operation.stored_as_queued:
@@ -361,7 +361,7 @@ class Dispatch:
             self.pump(session)
 
     def _send(self, session: Session, link: Link, operation: Operation) -> None:
-        self._audit.dispatched(operation)
+        self.audit.dispatched(operation)
         try:
             link.send(operation.outgoing)
         except BridgeError as error:
@@ -491,7 +491,7 @@ class Dispatch:
     def _settle_outcome(self, operation: Operation) -> None:
         self.transfers.forget(operation)
         self.ledger.finish(operation)
-        self._audit.ended(operation)
+        self.audit.ended(operation)
         parcel = self.post_outcome(operation) if operation.waiters == 0 else None
         if operation.told_open or operation.key is not None:
             delivery = self._delivery(operation, parcel) if parcel is not None else None

@@ -9,12 +9,15 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from typing import Protocol
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from websockets.http11 import Request
 
 from chappie_bridge.wire.errors import BridgeError, Forbidden, Overloaded
 from chappie_bridge.wire.ids import DeviceId
+from chappie_bridge.wire.pairing import CODE_SCHEME, DEVICE_NAME, NEW_TOKEN
+
+from .devices import Enrolment
 
 FREE_GUESSES = 10
 """Bad tokens of one address before it has to wait."""
@@ -72,7 +75,8 @@ class DeviceToken:
     """TCP: a Host of ours, no Origin, and `Authorization: Bearer <device token>`.
 
     Programs of ours never send an Origin; whoever does is a web page, and no page is ours.
-    `clock` gives seconds from any beginning.
+    `clock` gives seconds from any beginning.  `any_address`: an IP address as Host is as good as a name
+    of ours; no name was rebound to it.
     """
 
     def __init__(
@@ -80,16 +84,19 @@ class DeviceToken:
         authenticate: Callable[[str], DeviceId | None],
         hosts: Iterable[str],
         clock: Callable[[], float],
+        *,
+        any_address: bool = False,
     ) -> None:
         self._authenticate = authenticate
         self._hosts = frozenset(hosts)
+        self._any_address = any_address
         self._clock = clock
         self._bad: OrderedDict[str, tuple[int, float]] = OrderedDict()
 
     def __call__(self, transport: asyncio.Transport, request: Request) -> DeviceId:
         self._right_host(request)
         _no_origin(request)
-        address = _neighbourhood(transport.get_extra_info("peername"))
+        address = neighbourhood(transport.get_extra_info("peername"))
         self._not_too_soon(address)
         device = self._authenticate(_token(request))
         if device is None:
@@ -102,13 +109,30 @@ class DeviceToken:
         self._bad.pop(address, None)
         return device
 
+    def enrolment(self, transport: asyncio.Transport, request: Request) -> Enrolment | None:
+        """What a device that brings a new token says; None: it brings none.  A code is not looked at here.
+
+        :raises Refused: see the class; the token that is to be replaced is not known."""
+        new = request.headers.get_all(NEW_TOKEN)
+        if not new:
+            return None
+        scheme, _, code = (request.headers.get_all("Authorization") or [""])[0].partition(" ")
+        by = neighbourhood(transport.get_extra_info("peername"))
+        if scheme.lower() != CODE_SCHEME.lower():
+            return Enrolment(new[0], by, device=self(transport, request))
+        self._right_host(request)
+        _no_origin(request)
+        self._not_too_soon(by)
+        name = unquote((request.headers.get_all(DEVICE_NAME) or [""])[0])
+        return Enrolment(new[0], by, code=code.strip(), name=name)
+
     def _right_host(self, request: Request) -> None:
         values = request.headers.get_all("Host")
         try:
             name = urlsplit(f"//{values[0]}").hostname if len(values) == 1 else None
         except ValueError:
             name = None
-        if name not in self._hosts:
+        if name not in self._hosts and not (self._any_address and _is_address(name)):
             raise Refused(
                 HTTPStatus.MISDIRECTED_REQUEST,
                 Forbidden("This broker is not reached under that host name."),
@@ -135,6 +159,14 @@ class DeviceToken:
             self._bad.popitem(last=False)
 
 
+def _is_address(name: str | None) -> bool:
+    try:
+        ipaddress.ip_address(name or "")
+    except ValueError:
+        return False
+    return True
+
+
 def _no_origin(request: Request) -> None:
     if request.headers.get_all("Origin"):
         raise Refused(HTTPStatus.FORBIDDEN, Forbidden("Web pages may not use this socket."))
@@ -155,7 +187,7 @@ def _token(request: Request) -> str:
     return token.strip()
 
 
-def _neighbourhood(peername: object) -> str:
+def neighbourhood(peername: object) -> str:
     """An IPv4 address, or the /64 of an IPv6 one: its owner has all of that."""
     text = str(peername[0]) if isinstance(peername, tuple) else ""
     try:

@@ -4,11 +4,12 @@ import asyncio
 import json
 import logging
 import ssl as tls
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import NamedTuple, Protocol, cast
 
 import anyio
 from websockets.frames import CloseCode
@@ -18,7 +19,7 @@ from websockets.typing import Subprotocol
 
 from chappie_bridge.websocket import CLOSE_AFTER, MAX_FRAME, QUIET, WebSocket
 from chappie_bridge.wire.endpoint import Endpoint
-from chappie_bridge.wire.errors import BridgeError, Forbidden, Overloaded
+from chappie_bridge.wire.errors import BridgeError, Forbidden, Overloaded, Unsupported
 from chappie_bridge.wire.ids import MAX_ID, DeviceId, InstanceId
 from chappie_bridge.wire.link import (
     PROTOCOL,
@@ -31,15 +32,21 @@ from chappie_bridge.wire.link import (
     frame_refused,
     frame_welcome,
 )
+from chappie_bridge.wire.pairing import Enrolled
 from chappie_bridge.wire.ports import Attendant, Link, Peer
 
-from .guard import LOOPBACK_NAMES, DeviceToken, Guard, Refused, SameUser, is_loopback
+from .devices import Enrolment
+from .guard import LOOPBACK_NAMES, DeviceToken, Guard, Refused, SameUser, is_loopback, neighbourhood
+from .tls_door import TlsDoor
 from .unix_socket import listening_at
 
 _log = logging.getLogger(__name__)
 
 GREETING = 5.0
-"""Seconds from the connection until its Hello."""
+"""Seconds from the connection until its Hello; a TLS handshake before it has as many."""
+
+BACKLOG = 1024
+"""Connections that the kernel keeps for the broker: after its restart all agents come at once."""
 
 FINAL = frozenset(
     {
@@ -73,8 +80,10 @@ class Hub:
     """All links of this broker process.
 
     `lease` is how long a link without a socket is kept, `ping` the time between two pings; seconds.
-    `authenticate` gives the device of a token, comparing in constant time.  At most `max_connections`
-    sockets and as many links are kept, at most `max_greeting` sockets may be on the way to their Hello.
+    `authenticate` gives the device of a token, in a time that tells nothing about it; `enrol` serves a
+    device that brings a new token.  At most `max_connections` sockets and as many links are kept, at most
+    `max_greeting` sockets may be there whose credential is not known yet: for one more, the oldest of the
+    address that has most of them is cut.
     """
 
     def __init__(
@@ -85,6 +94,7 @@ class Hub:
         authenticate: Callable[[str], DeviceId | None],
         local_device: DeviceId,
         version: str,
+        enrol: Callable[[Enrolment], Awaitable[Enrolled]] | None = None,
         lease: float = 60,
         ping: float = 10,
         max_connections: int = 20_000,
@@ -95,17 +105,19 @@ class Hub:
         self._authenticate = authenticate
         self._local_device = local_device
         self._version = version
+        self._enrol = enrol
         self._lease = lease
         self._ping = ping
         self._max_connections = max_connections
         self._max_greeting = max_greeting
         self._links: dict[tuple[DeviceId, InstanceId], HubLink] = {}
-        self._sockets = 0
+        self._sockets: set[_HubSocket] = set()
+        self._strangers: dict[_HubSocket, str] = {}
         self._greeting = 0
         self._refused = 0
 
     def statistics(self) -> HubStatistics:
-        return HubStatistics(self._sockets, self._greeting, len(self._links), self._refused)
+        return HubStatistics(len(self._sockets), self._greeting, len(self._links), self._refused)
 
     @asynccontextmanager
     async def serve_unix(self, path: Path) -> AsyncGenerator[None, None]:
@@ -114,7 +126,7 @@ class Hub:
         with listening_at(path) as end:
             listener = _Listener(SameUser(self._local_device))
             server = await asyncio.get_running_loop().create_unix_server(
-                lambda: _HubSocket(self, listener), sock=end
+                lambda: _HubSocket(self, listener), sock=end, backlog=BACKLOG
             )
             async with listener.serving(server):
                 yield
@@ -137,26 +149,44 @@ class Hub:
             )
         loop = asyncio.get_running_loop()
         names = {*LOOPBACK_NAMES, *hosts, host} - {"0.0.0.0", "::", ""}  # noqa: S104 - nobody's name
-        listener = _Listener(DeviceToken(self._authenticate, names, loop.time))
+        known = self._authenticate if ssl is None else self._from_elsewhere
+        guard = DeviceToken(known, names, loop.time, any_address=ssl is not None)
+        listener = _Listener(guard, guard if self._enrol is not None else None)
+        if ssl is not None:
+            door = TlsDoor(ssl, lambda: _HubSocket(self, listener), within=GREETING)
+            taken = await door.open(host, port)
+            async with listener.serving(door):
+                yield taken
+            return
         server = await loop.create_server(
             lambda: _HubSocket(self, listener),
             "127.0.0.1" if host == "localhost" else host,  # one address, so that port 0 is one port
             port,
-            ssl=ssl,
-            ssl_handshake_timeout=None if ssl is None else GREETING,
+            backlog=BACKLOG,
         )
         async with listener.serving(server):
             yield server.sockets[0].getsockname()[1]
 
     def drop(self, device: DeviceId) -> int:
-        """Cut every link of a device whose credential was revoked; gives their number."""
+        """Cut every connection of a device whose credential was revoked and forget its links; gives their
+        number."""
         links = [link for (owner, _), link in self._links.items() if owner == device]
         for link in links:
-            carrier = link.socket
             self._end(link)
-            if carrier is not None:
-                carrier.abort()
+        self.cut(device)
         return len(links)
+
+    def cut(self, device: DeviceId) -> int:
+        """Cut every connection of a device, on the way to its Hello too; gives their number.  Its links
+        wait for it."""
+        sockets = [each for each in self._sockets if each.device == device]
+        for each in sockets:
+            each.abort()
+        return len(sockets)
+
+    def count(self, device: DeviceId) -> int:
+        """Connections of a device."""
+        return sum(each.device == device for each in self._sockets)
 
     def close(self) -> None:
         """Forget all links without a word to the attendant: for the end of the process."""
@@ -165,7 +195,22 @@ class Hub:
                 link.lease.cancel()
         self._links.clear()
 
+    def _from_elsewhere(self, token: str) -> DeviceId | None:
+        """Off this machine nobody is this machine, whatever token he has."""
+        device = self._authenticate(token)
+        return None if device == self._local_device else device
+
     # --- for the sockets of this module ---
+
+    def _came(self, connection: "_HubSocket", address: str) -> None:
+        self._sockets.add(connection)
+        self._greeting += 1
+        if len(self._strangers) >= self._max_greeting:
+            crowded = Counter(self._strangers.values()).most_common(1)[0][0]
+            oldest = next(each for each, where in self._strangers.items() if where == crowded)
+            del self._strangers[oldest]
+            oldest.abort()
+        self._strangers[connection] = address
 
     def _greet(self, connection: "_HubSocket", device: DeviceId, hello: Hello) -> HubLink:
         """:raises Overloaded: when there are too many links."""
@@ -240,16 +285,22 @@ class Hub:
             _log.exception("the attendant failed")
 
 
-class _Listener:
-    """One listening socket and the connections that came in through it."""
+class _Door(Protocol):
+    def close(self) -> None: ...
 
-    def __init__(self, guard: Guard) -> None:
+
+class _Listener:
+    """One listening socket and the connections that came in through it.  `enrolling`: devices may be
+    paired through it."""
+
+    def __init__(self, guard: Guard, enrolling: DeviceToken | None = None) -> None:
         self.guard = guard
+        self.enrolling = enrolling
         self.connections: set[_HubSocket] = set()
         self.empty = asyncio.Event()
 
     @asynccontextmanager
-    async def serving(self, server: asyncio.Server) -> AsyncGenerator[None, None]:
+    async def serving(self, server: _Door) -> AsyncGenerator[None, None]:
         try:
             yield
         finally:
@@ -272,26 +323,28 @@ class _HubSocket(WebSocket):
         super().__init__(self._server, hub._ping)
         self._hub = hub
         self._listener = listener
-        self._device: DeviceId | None = None
+        self.device: DeviceId | None = None
         self._link: HubLink | None = None
+        self._enrolling: asyncio.Task[None] | None = None
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._listener.connections.add(self)
-        self._hub._sockets += 1
-        if self._hub._greeting >= self._hub._max_greeting:
-            self.abort()
-            return
-        self._hub._greeting += 1
         self._deadline = self._loop.call_later(GREETING, self.abort)
+        self._hub._came(self, neighbourhood(self._transport.get_extra_info("peername")))
 
     def opening(self, event: Request | Response) -> None:
         request = cast("Request", event)  # what a server's protocol gives first
         try:
-            if self._hub._sockets > self._hub._max_connections:
+            if len(self._hub._sockets) > self._hub._max_connections:
                 raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, Overloaded("This broker is full."))
-            self._device = self._listener.guard(self._transport, request)
+            door = self._listener.enrolling
+            enrolment = None if door is None else door.enrolment(self._transport, request)
+            if enrolment is not None:
+                self._enrolling = self._loop.create_task(self._enrol(enrolment))
+                return
+            self.device = self._listener.guard(self._transport, request)
         except Refused as refused:
             self._hub._refused += 1
             self._server.send_response(self._refusal(refused))
@@ -299,7 +352,27 @@ class _HubSocket(WebSocket):
             _log.exception("the guard failed")
             self.abort()
         else:
+            self._hub._strangers.pop(self, None)
             self._server.send_response(self._server.accept(request))
+        self.flush()
+
+    async def _enrol(self, enrolment: Enrolment) -> None:
+        """Ends with the connection."""
+        try:
+            if self._hub._enrol is None:
+                raise Unsupported
+            enrolled = await self._hub._enrol(enrolment)
+        except BridgeError as error:
+            self._hub._refused += 1
+            status = HTTPStatus.TOO_MANY_REQUESTS if error.retryable else HTTPStatus.FORBIDDEN
+            response = self._refusal(Refused(status, error))
+        except Exception:
+            _log.exception("a device could not be enrolled")
+            self.abort()
+            return
+        else:
+            response = self._json(HTTPStatus.OK, enrolled.model_dump(mode="json"))
+        self._server.send_response(response)
         self.flush()
 
     def text(self, data: bytes) -> None:
@@ -328,8 +401,11 @@ class _HubSocket(WebSocket):
                 _log.exception("the attendant failed")
 
     def closed(self, codes: frozenset[int]) -> None:
-        self._hub._sockets -= 1
+        self._hub._sockets.discard(self)
+        self._hub._strangers.pop(self, None)
         self._greeted()
+        if self._enrolling is not None:
+            self._enrolling.cancel()
         self._listener.connections.discard(self)
         self._listener.empty.set()
         if self._link is not None and self._link.detach(self):
@@ -338,12 +414,12 @@ class _HubSocket(WebSocket):
     def _hello(self, data: bytes) -> None:
         try:
             hello = decode(data)
-            if not isinstance(hello, Hello) or self._device is None:
+            if not isinstance(hello, Hello) or self.device is None:
                 raise LinkFault("the first frame is a Hello")
             if not 0 < len(hello.instance) <= MAX_ID:
                 raise LinkFault(f"an instance is named with 1 to {MAX_ID} characters")
             check_protocol(hello.protocol)
-            self._link = self._hub._greet(self, self._device, hello)
+            self._link = self._hub._greet(self, self.device, hello)
         except LinkFault as fault:
             self._fault(fault)
         except BridgeError as error:
@@ -366,9 +442,14 @@ class _HubSocket(WebSocket):
 
     def _refusal(self, refused: Refused) -> Response:
         error = refused.error.failure().model_dump(mode="json", exclude_none=True)
-        response = self._server.reject(refused.status, json.dumps({"error": error}))
-        del response.headers["Content-Type"]
-        response.headers["Content-Type"] = "application/json"
+        response = self._json(refused.status, {"error": error})
         for name, value in refused.headers.items():
             response.headers[name] = value
+        return response
+
+    def _json(self, status: HTTPStatus, document: object) -> Response:
+        response = self._server.reject(status, json.dumps(document))
+        del response.headers["Content-Type"]
+        response.headers["Content-Type"] = "application/json"
+        response.headers["Cache-Control"] = "no-store"
         return response

@@ -27,14 +27,19 @@ from chappie_bridge.wire.owner import (
     AuditPage,
     AuditRow,
     CodeMade,
+    DeviceList,
     ListApps,
+    ListDevices,
     ListSubjects,
     MakeCode,
     Measure,
     Measures,
+    PairDevice,
+    PairingMade,
     ReadAudit,
     RedeemCode,
     RevokeApp,
+    RevokeDevice,
     RuleSubject,
     SubjectList,
     SubjectRow,
@@ -47,6 +52,7 @@ from .audit import summary
 from .changes import Changes
 from .clock import iso
 from .codes import LIFETIME, OneTimeCodes
+from .devices import Devices
 from .dispatch import Dispatch
 from .operations import Operation
 from .questions import Questions
@@ -57,7 +63,7 @@ from .subjects import Subjects, name
 
 
 class OwnersOffice:
-    """Implements `ports.Office`.  `now` gives seconds since the epoch, `clock` seconds that only grow."""
+    """Implements `ports.Office`.  `now` gives seconds since the epoch."""
 
     def __init__(
         self,
@@ -69,17 +75,17 @@ class OwnersOffice:
         apps: Apps,
         subjects: Subjects,
         *,
+        codes: OneTimeCodes,
+        devices: Devices,
         now: Callable[[], float],
-        clock: Callable[[], float],
     ) -> None:
         self._store, self._measure, self._now = store, measure, now
         self._dispatch, self._questions, self._changes = dispatch, questions, changes
         self._apps, self._subjects = apps, subjects
-        self._codes = OneTimeCodes(clock)
+        self._codes, self._devices = codes, devices
 
     async def make_code(self, request: MakeCode) -> CodeMade:
-        expires = datetime.fromtimestamp(self._now() + LIFETIME, UTC).isoformat(timespec="seconds")
-        return CodeMade(code=self._codes.make(request.purpose), expires=expires)
+        return CodeMade(code=self._codes.make(request.purpose), expires=self._expires())
 
     async def redeem_code(self, request: RedeemCode) -> Done:
         self._codes.redeem(request.purpose, request.code, by=request.by)
@@ -123,6 +129,26 @@ class OwnersOffice:
         else:
             await self._subjects.forget(request.subject)
         return Done()
+
+    async def pair(self, request: PairDevice) -> PairingMade:
+        line = self._devices.invite(request.name, request.url)
+        self._dispatch.audit.note(
+            who="owner", what="pair", target=request.name or "a device", outcome="invited"
+        )
+        return PairingMade(line=str(line), expires=self._expires())
+
+    async def devices(self, request: ListDevices) -> DeviceList:
+        with storing(Executed.NO):
+            return DeviceList(devices=await self._devices.views())
+
+    async def revoke(self, request: RevokeDevice) -> Done:
+        with storing(Executed.UNKNOWN):
+            device = await self._devices.revoke(request.device)
+        self._dispatch.audit.note(who="owner", what="revoke", target=device, outcome="revoked")
+        return Done()
+
+    def _expires(self) -> str:
+        return datetime.fromtimestamp(self._now() + LIFETIME, UTC).isoformat(timespec="seconds")
 
     async def audit(self, request: ReadAudit) -> AuditPage:
         with storing(Executed.NO):

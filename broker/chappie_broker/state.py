@@ -147,6 +147,24 @@ class StateDirectory:
             )
         return text.strip()
 
+    def private(self, name: str) -> str | None:
+        """What the file `name` holds, at most 16 KiB; None: there is no such file.
+
+        :raises StateUnsafe: when others may read it.
+        :raises StateUnwritable: when it cannot be read."""
+        file = self.path / name
+        with _writing(self.path):
+            if not file.exists():
+                return None
+            text, info = _read_small(file)
+        _refuse_others(info, file, stat.S_IRWXG | stat.S_IRWXO)
+        return text
+
+    def keep(self, name: str, content: bytes) -> None:
+        """Put `content` into the file `name`, 0600, whole or not at all.  :raises StateUnwritable:"""
+        with _writing(self.path):
+            self._replace(self.path / name, content)
+
     def close(self) -> None:
         """Give up the lock and what was put outside the directory.  May be called twice."""
         if self._lock is None:
@@ -280,7 +298,7 @@ def _short_directory(state: Path) -> Path:
 def _read_small(file: Path) -> tuple[str, os.stat_result]:
     descriptor = os.open(file, os.O_RDONLY)
     try:
-        return os.read(descriptor, 1024).decode("ascii", errors="replace"), os.fstat(descriptor)
+        return os.read(descriptor, 16 * 1024).decode("ascii", errors="replace"), os.fstat(descriptor)
     finally:
         os.close(descriptor)
 

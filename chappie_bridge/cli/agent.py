@@ -8,7 +8,6 @@ import os
 import platform
 import socket
 import sys
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from .outward import Outward
     from .resident import Resident
     from .serving import Serving
+    from .where import Where
 
 log = logging.getLogger("chappie.agent")
 
@@ -59,7 +59,7 @@ _PATIENCE = 3.0
     "--token-file",
     metavar="FILE",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The device token for --connect; CHAPPIE_TOKEN holds it otherwise.",
+    help="The device token for --connect, instead of `join`; or CHAPPIE_TOKEN.",
 )
 @click.option("--mcp", "foreign", is_flag=True, help="The tools of the MCP server that COMMAND starts.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
@@ -85,32 +85,30 @@ def agent(
     from chappie_agents.terminal import Terminal
     from chappie_broker.state import StateDirectory
 
-    from chappie_bridge.wire.errors import BadArguments
-
     from .loop import run
     from .outward import Outward
+    from .where import Where
 
     state = StateDirectory.visit(loaded.settings.state_directory)
     token = token_file.read_text(encoding="utf-8").strip() if token_file else os.environ.get("CHAPPIE_TOKEN")
-    if loaded.settings.connect and not token:
-        raise BadArguments("--connect needs a device token: --token-file FILE, or CHAPPIE_TOKEN.")
+    where = Where.of(loaded.settings, state, token, here=lifeline is not None)
     if foreign != bool(command):
         raise click.UsageError("--mcp and the command of a server belong together: agent --mcp COMMAND…")
     if foreign:
         from .foreign import serve
 
-        run(serve, loaded.settings, state, directory, command, name, new, token, as_json)
+        run(serve, loaded.settings, state, directory, command, name, new, where, as_json)
         return
-    outward = Outward(loaded.settings.connect or state, token)
+    outward = Outward(where)
     if daemon:
-        _daemon(loaded.settings, state, outward, token, as_json=as_json, fresh=new)
+        _daemon(loaded.settings, state, outward, where, as_json=as_json, fresh=new)
         return
     terminal = Terminal()
     screen = terminal if terminal.attended and not as_json else None
     residency = None if lifeline is None else _residency(loaded.settings, state, outward)
     opened = _open(loaded.settings, state, directory, screen, outward, name=name, new=new)
     try:
-        run(linked, loaded.settings, state, opened, screen, token, as_json, lifeline, outward, residency)
+        run(linked, loaded.settings, opened, screen, where, as_json, lifeline, outward, residency)
     finally:
         opened.close()
         if residency is not None:
@@ -122,7 +120,7 @@ def _daemon(
     settings: Settings,
     state: StateDirectory,
     outward: Outward,
-    token: str | None,
+    where: Where,
     *,
     as_json: bool,
     fresh: bool,
@@ -138,7 +136,7 @@ def _daemon(
     if residency is None:
         raise click.ClickException("another process of this state directory starts agents already")
     try:
-        run(linked, settings, state, None, None, token, as_json, None, outward, residency)
+        run(linked, settings, None, None, where, as_json, None, outward, residency)
     finally:
         residency.close()
 
@@ -218,10 +216,9 @@ def callers(settings: Settings) -> tuple[CallerRule, ...]:
 
 async def linked(
     settings: Settings,
-    state: StateDirectory,
     opened: Opened | None,
     screen: Terminal | None,
-    token: str | None,
+    where: Where,
     as_json: bool,
     lifeline: int | None,
     outward: Outward | None = None,
@@ -230,26 +227,17 @@ async def linked(
     """The session, and those that `residency` starts, on a link of their own, until a signal or until the
     parent at the lifeline is gone."""
     import anyio
-    from chappie_agents.dial import Dial
 
     from chappie_bridge.codec.unicode import display
-    from chappie_bridge.wire.ids import Mint
 
     from .loop import settled
     from .resident import Resident
     from .stopping import on_signal
 
     resident = Resident(opened, residency)
-    address = settings.connect or f"unix:{state.socket}"
-    dial = Dial(
-        address,
-        resident,
-        role="agent",
-        instance=Mint().instance(),
-        name=opened.session.info.device if opened else display(platform.node() or "device", 64),
-        version=version("chappie-bridge"),
-        token=token,
-    )
+    address = where.address
+    name = opened.session.info.device if opened else display(platform.node() or "device", 64)
+    dial = where.dial(resident, "agent", name)
     async with anyio.create_task_group() as link:
         link.start_soon(dial.run)
         async with resident.living() as tasks:
@@ -352,10 +340,11 @@ class Inside:
         from .outward import Outward
         from .resident import Resident
         from .serving import LOCAL
+        from .where import Where
 
         terminal = Terminal()
         screen = terminal if terminal.attended and not self._quiet else None
-        outward = Outward(self._state, None)
+        outward = Outward(Where.of(self._settings, self._state, None, here=True))
         opened = await anyio.to_thread.run_sync(
             _open, self._settings, self._state, self._directory, screen, outward
         )

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from chappie_bridge.config import Settings
 
+    from .where import Where
+
 
 async def serve(
     settings: Settings,
@@ -34,7 +36,7 @@ async def serve(
     command: Sequence[str],
     name: str | None,
     new: bool,
-    token: str | None,
+    where: Where,
     as_json: bool,
 ) -> None:
     """The server's session on a link of its own, until a signal.
@@ -46,7 +48,7 @@ async def serve(
         tools = await server.tools()
         opened = await to_thread.run_sync(_open, settings, state, directory, command, name, new, tools)
         try:
-            await linked(settings, state, opened, None, token, as_json, None)
+            await linked(settings, opened, None, where, as_json, None)
         finally:
             opened.close()
         tasks.cancel_scope.cancel()

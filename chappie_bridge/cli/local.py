@@ -37,10 +37,11 @@ async def _serve(loaded: Loaded, source: int, sink: int) -> None:
     from chappie_bridge.faces.local.server import serve
 
     from .outward import Outward
+    from .where import Where
 
     chosen = loaded.settings
-    at = chosen.connect or StateDirectory.visit(chosen.state_directory)
-    outward = Outward(at, os.environ.get("CHAPPIE_TOKEN"))
+    state = StateDirectory.visit(chosen.state_directory)
+    outward = Outward(Where.of(chosen, state, os.environ.get("CHAPPIE_TOKEN")))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(outward.run)
         await serve(outward, outward.switchboard, source, sink, everything=chosen.local_tools)

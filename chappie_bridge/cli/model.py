@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import platform
 import socket
 import sys
 import time
 from contextlib import ExitStack, asynccontextmanager, contextmanager
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,7 +54,6 @@ def model(ctx: click.Context, loaded: Loaded, as_json: bool) -> None:
 async def _serve(loaded: Loaded, state: StateDirectory, as_json: bool) -> None:
     import anyio
     from chappie_agents.attendant import AgentHost
-    from chappie_agents.dial import Dial
     from chappie_agents.hosts.model.endpoint import Endpoint
     from chappie_agents.hosts.model.extensions import Extensions
     from chappie_agents.hosts.model.history import habits_for
@@ -63,6 +62,7 @@ async def _serve(loaded: Loaded, state: StateDirectory, as_json: bool) -> None:
     from chappie_bridge.wire.ids import Mint
 
     from .stopping import on_signal
+    from .where import Where
 
     mint = Mint()
     host = AgentHost()
@@ -81,15 +81,8 @@ async def _serve(loaded: Loaded, state: StateDirectory, as_json: bool) -> None:
         now=time.time,
         mint=mint,
     )
-    address = loaded.settings.connect or f"unix:{state.socket}"
-    dial = Dial(
-        address,
-        host,
-        role="agent",
-        instance=mint.instance(),
-        name=platform.node() or "device",
-        version=version("chappie-bridge"),
-    )
+    where = Where.of(loaded.settings, state, os.environ.get("CHAPPIE_TOKEN"))
+    dial = where.dial(host, "agent", platform.node() or "device")
     wakers.append(Extensions(house))
     endpoint = Endpoint(house, state.secret("model-key"), now=time.time, extensions=wakers[0])
     with ExitStack() as stack:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from chappie_agents.caller import RemoteSwitchboard
 
 from chappie_bridge.wire.errors import BridgeError
-from chappie_bridge.wire.ids import Mint
 
 if TYPE_CHECKING:
-    from chappie_broker.state import StateDirectory
+    from .where import Where
 
 log = logging.getLogger("chappie.local")
 
@@ -22,11 +20,11 @@ WITHIN = 5.0
 
 
 class Outward:
-    """`broker`: the URL of its link, or its state directory on this machine.  `run` owns the link."""
+    """`run` owns the link."""
 
-    def __init__(self, broker: str | StateDirectory, token: str | None) -> None:
+    def __init__(self, where: Where) -> None:
         self.switchboard = RemoteSwitchboard()
-        self._broker, self._token = broker, token
+        self._where = where
         self._wanted = asyncio.Event()
 
     async def __call__(self) -> RemoteSwitchboard:
@@ -38,18 +36,7 @@ class Outward:
     async def run(self) -> None:
         """Until cancelled; returns when the broker refuses this end for good."""
         await self._wanted.wait()
-        from chappie_agents.dial import Dial  # what only lists its tools does without a socket
-
-        at = self._broker
-        dial = Dial(
-            at if isinstance(at, str) else f"unix:{at.socket}",
-            self.switchboard,
-            role="caller",
-            instance=Mint().instance(),
-            name="chappie-bridge",
-            version=version("chappie-bridge"),
-            token=self._token,
-        )
+        dial = self._where.dial(self.switchboard, "caller", "chappie-bridge")
         try:
             await dial.run()
         except BridgeError as error:

@@ -1,30 +1,37 @@
 """The composition: one broker with its registry and its links.  Knows no face and no agent."""
 
-import hashlib
-import hmac
 import secrets
 import socket
+import ssl
 import time
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from importlib.metadata import version
+from pathlib import Path
+from urllib.parse import urlsplit
 
 from chappie_broker.addresses import Allowed
 from chappie_broker.broker import Broker
+from chappie_broker.codes import OneTimeCodes
 from chappie_broker.desk import CallerDesk
+from chappie_broker.devices import Devices, Entrance, token_hash
 from chappie_broker.download import Bounds
+from chappie_broker.guard import is_loopback
 from chappie_broker.hub import Hub
 from chappie_broker.limits import Limits
 from chappie_broker.measures import of_links
 from chappie_broker.office import OwnersOffice
 from chappie_broker.state import StateDirectory
+from chappie_broker.store.port import StoreError
 from chappie_broker.store.rows import Device
 from chappie_broker.store.sqlite import SqliteStore
 
-from chappie_bridge.config import Address, Settings
+from chappie_bridge.config import Address, Settings, SettingsError
 from chappie_bridge.wire.ids import DeviceId, Mint
 from chappie_bridge.wire.messages import Message
+from chappie_bridge.wire.pairing import CA, OPEN
 from chappie_bridge.wire.ports import Attendant, Link
 
 VERSION = version("chappie-bridge")
@@ -79,16 +86,17 @@ async def serving(
     """A broker on a locked state directory, listening on its socket and, with `ports`, for other machines.
 
     :raises OSError: the port is taken.
-    :raises Forbidden: an address off loopback.
+    :raises SettingsError: the certificate cannot be used.
     :raises StoreError: the registry cannot be opened."""
-    token = _digest(state.secret("link-token"))
     mint = Mint()
     async with AsyncExitStack() as stack:
         store = await SqliteStore.open(state.database)
         stack.push_async_callback(store.close)
         key = await store.meta_once("conversation-key", secrets.token_hex(32))
-        now = time.time()
-        await store.save_device(Device(LOCAL, socket.gethostname(), token, now, now))
+        codes, now = OneTimeCodes(time.monotonic), time.time()
+        local = Device(LOCAL, socket.gethostname(), token_hash(state.secret("link-token")), now, now)
+        devices = await Devices.open(store, codes, local=local, now=time.time, mint=mint)
+        stack.push_async_callback(_written, devices)
         broker = await stack.enter_async_context(
             Broker.open(
                 store,
@@ -107,8 +115,9 @@ async def serving(
             lambda: (*broker.measures(), *of_links(hub.statistics())),
             broker.apps,
             broker.subjects,
+            codes=codes,
+            devices=devices,
             now=time.time,
-            clock=time.monotonic,
         )
         desk = CallerDesk(broker, office, local_device=LOCAL)
         await stack.enter_async_context(desk.open())
@@ -116,16 +125,16 @@ async def serving(
         hub = Hub(
             attendant,
             instance=mint.instance(),
-            authenticate=lambda given: LOCAL if hmac.compare_digest(_digest(given), token) else None,
+            authenticate=devices.authenticate,
+            enrol=devices.enrol,
             local_device=LOCAL,
             version=VERSION,
         )
         stack.callback(hub.close)
         await stack.enter_async_context(hub.serve_unix(state.socket))
-        link = None
-        if ports:
-            host, port = Address.parse(settings.listen)
-            link = f"ws://{Address(host, await stack.enter_async_context(hub.serve_tcp(host, port)))}"
+        entrance = await stack.enter_async_context(_entrance(hub, state, settings)) if ports else None
+        devices.serves(hub, None if entrance is None else _outside(entrance, settings))
+        link = None if entrance is None else entrance.url
         yield Serving(broker, office, hub, attendant, link)
 
 
@@ -153,5 +162,54 @@ def limits(settings: Settings) -> Limits:
     )
 
 
-def _digest(token: str) -> str:
-    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
+@asynccontextmanager
+async def _entrance(hub: Hub, state: StateDirectory, settings: Settings) -> AsyncGenerator[Entrance]:
+    """The link's port: TLS off loopback, and wherever a certificate is configured."""
+    host, port = Address.parse(settings.listen)
+    hosts = {socket.gethostname(), *settings.allowed_hosts}
+    hosts.add(urlsplit(settings.link_url).hostname or host)
+    pin, context = OPEN, None
+    if settings.certificate or not is_loopback(host):
+        pin, context = _tls(state, settings)
+    async with hub.serve_tcp(host, port, ssl=context, hosts=hosts) as taken:
+        yield Entrance(f"{'ws' if context is None else 'wss'}://{Address(host, taken)}", pin)
+
+
+def _tls(state: StateDirectory, settings: Settings) -> tuple[str, ssl.SSLContext]:
+    """:raises SettingsError: the configured certificate cannot be used."""
+    from chappie_broker import certificate
+
+    try:
+        if settings.certificate:
+            key = settings.certificate_key or settings.certificate
+            chain = certificate.Chain(Path(settings.certificate).expanduser(), Path(key).expanduser())
+        else:
+            chain = certificate.own(state, datetime.now(UTC))
+        return certificate.pin(chain), certificate.context(chain)
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"certificate: {error}") from None
+
+
+def _outside(entrance: Entrance, settings: Settings) -> Entrance:
+    """What another machine dials: where nothing else is said, the address of the way to the internet."""
+    if settings.link_url:
+        secure = settings.link_url.startswith("wss:")
+        return Entrance(settings.link_url, CA if secure else OPEN)
+    url = urlsplit(entrance.url)
+    if url.hostname not in ("0.0.0.0", "::"):  # noqa: S104 - every address, which is none to dial
+        return entrance
+    return Entrance(f"{url.scheme}://{Address(_own_address(), url.port or 0)}", entrance.pin)
+
+
+def _own_address() -> str:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as end:
+        try:
+            end.connect(("192.0.2.1", 9))  # a route is looked up, nothing is sent
+        except OSError:
+            return "127.0.0.1"
+        return str(end.getsockname()[0])
+
+
+async def _written(devices: Devices) -> None:
+    with suppress(StoreError):
+        await devices.write_down()

@@ -1,11 +1,11 @@
-"""What the owner alone asks of the broker, and its replies: codes, audit log, apps, measures.  Pure data."""
+"""What the owner alone asks of the broker, and its replies: codes, devices, apps, audit, measures.  Pure."""
 
 from typing import Literal
 
 from pydantic import Field
 
 from .blocks import Value
-from .ids import AppId
+from .ids import AppId, DeviceId
 from .messages import Request
 from .requests import CallerRequest
 
@@ -151,3 +151,49 @@ class TakeMeasures(OwnerRequest):
 class Measures(Request):
     type: Literal["measures"] = "measures"
     measures: tuple[Measure, ...]
+
+
+class PairDevice(OwnerRequest):
+    """A line for `join` on one further device.  `name` "": the device says its own; `url` "": where the
+    broker listens."""
+
+    type: Literal["pair_device"] = "pair_device"
+    name: str = Field("", max_length=64)
+    url: str = Field("", max_length=300)
+
+
+class PairingMade(Request):
+    """`line` as `wire.pairing` writes it; `expires` is ISO 8601 UTC."""
+
+    type: Literal["pairing_made"] = "pairing_made"
+    line: str
+    expires: str
+
+
+class ListDevices(OwnerRequest):
+    type: Literal["list_devices"] = "list_devices"
+
+
+class DeviceView(Value):
+    """Times are seconds since the epoch; `links` are connections of its processes now."""
+
+    id: DeviceId
+    name: str
+    paired: float
+    last_seen: float
+    links: int
+    revoked: float | None = None
+
+
+class DeviceList(Request):
+    """Newest last."""
+
+    type: Literal["device_list"] = "device_list"
+    devices: tuple[DeviceView, ...]
+
+
+class RevokeDevice(OwnerRequest):
+    """`device` is an id, or a name that one device alone has."""
+
+    type: Literal["revoke_device"] = "revoke_device"
+    device: str = Field(max_length=256)

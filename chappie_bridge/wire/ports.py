@@ -23,13 +23,18 @@ from .owner import (
     AppList,
     AuditPage,
     CodeMade,
+    DeviceList,
     ListApps,
+    ListDevices,
     ListSubjects,
     MakeCode,
     Measures,
+    PairDevice,
+    PairingMade,
     ReadAudit,
     RedeemCode,
     RevokeApp,
+    RevokeDevice,
     RuleSubject,
     SubjectList,
     TakeMeasures,
@@ -126,6 +131,9 @@ class Office(Protocol):
     async def rule_subject(self, request: RuleSubject) -> Done: ...
     async def audit(self, request: ReadAudit) -> AuditPage: ...
     async def measures(self, request: TakeMeasures) -> Measures: ...
+    async def pair(self, request: PairDevice) -> PairingMade: ...
+    async def devices(self, request: ListDevices) -> DeviceList: ...
+    async def revoke(self, request: RevokeDevice) -> Done: ...
 
 
 class Consents(Protocol):

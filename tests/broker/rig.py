@@ -7,6 +7,8 @@ from pathlib import Path
 from time import time
 
 from chappie_broker.broker import Broker
+from chappie_broker.codes import OneTimeCodes
+from chappie_broker.devices import Devices
 from chappie_broker.directory import within
 from chappie_broker.limits import Limits
 from chappie_broker.office import OwnersOffice
@@ -240,8 +242,9 @@ def an_office(board: Broker) -> OwnersOffice:
         board.measures,
         board.apps,
         board.subjects,
+        codes=(codes := OneTimeCodes(lambda: 0.0)),
+        devices=Devices(board._store, codes, (), local=DeviceId("local"), now=lambda: 0.0, mint=Mint()),
         now=lambda: 0.0,
-        clock=lambda: 0.0,
     )
 
 

@@ -26,11 +26,14 @@ from chappie_bridge.wire.link import encode
 from chappie_bridge.wire.messages import Done, Failed, Message, Request, Withdraw
 from chappie_bridge.wire.owner import (
     ListApps,
+    ListDevices,
     ListSubjects,
     MakeCode,
+    PairDevice,
     ReadAudit,
     RedeemCode,
     RevokeApp,
+    RevokeDevice,
     RuleSubject,
     TakeMeasures,
 )
@@ -296,7 +299,7 @@ async def test_another_device_speaks_for_its_sessions_only() -> None:
 
 
 async def test_another_device_cannot_type_unbind_or_look_around() -> None:
-    """S18: what is done at the broker's own machine is done there."""
+    """S11 S18: what is done at the broker's own machine is done there."""
     session = Caller(principal="", source="session", value="s_9")
     async with serving(done, DEVICE) as (desk, link, switchboard):
         desk.received(link, TypeInput(request=1, caller=session, session=SESSION, content=()))
@@ -310,7 +313,10 @@ async def test_another_device_cannot_type_unbind_or_look_around() -> None:
         desk.received(link, RevokeApp(request=9, caller=session, app=AppId("a")))
         desk.received(link, ListSubjects(request=10, caller=session))
         desk.received(link, RuleSubject(request=11, caller=session, subject="x", allow=True))
-        assert link.failures() == dict.fromkeys(range(1, 12), "forbidden")
+        desk.received(link, PairDevice(request=12, caller=session))
+        desk.received(link, ListDevices(request=13, caller=session))
+        desk.received(link, RevokeDevice(request=14, caller=session, device="d"))
+        assert link.failures() == dict.fromkeys(range(1, 15), "forbidden")
         assert switchboard.asked == []
 
 

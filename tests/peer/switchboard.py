@@ -23,13 +23,18 @@ from chappie_bridge.wire.owner import (
     AppList,
     AuditPage,
     CodeMade,
+    DeviceList,
     ListApps,
+    ListDevices,
     ListSubjects,
     MakeCode,
     Measures,
+    PairDevice,
+    PairingMade,
     ReadAudit,
     RedeemCode,
     RevokeApp,
+    RevokeDevice,
     RuleSubject,
     SubjectList,
     TakeMeasures,
@@ -166,6 +171,15 @@ class ScriptedSwitchboard:
         return await self._answer(request)  # type: ignore[no-any-return]
 
     async def change(self, request: AwaitChange) -> Changed:
+        return await self._answer(request)  # type: ignore[no-any-return]
+
+    async def pair(self, request: PairDevice) -> PairingMade:
+        return await self._answer(request)  # type: ignore[no-any-return]
+
+    async def devices(self, request: ListDevices) -> DeviceList:
+        return await self._answer(request)  # type: ignore[no-any-return]
+
+    async def revoke(self, request: RevokeDevice) -> Done:
         return await self._answer(request)  # type: ignore[no-any-return]
 
     def told(self, receipt: ReceiptId, *, sent: bool) -> None:

@@ -106,7 +106,7 @@ def test_a_port_that_is_taken_is_named(home: Home, shared: tuple[Home, Process])
 
 
 def test_it_refuses_to_listen_off_loopback_without_tls(home: Home) -> None:
-    """S18: neither port."""
+    """S18: the link there speaks TLS by itself (test_devices.py); without its certificate nothing starts."""
     for option in ("--http", "--link"):
         done = home.run("serve", "--http", "127.0.0.1:0", "--link", "127.0.0.1:0", option, "0.0.0.0:0")
         assert done.returncode == 1

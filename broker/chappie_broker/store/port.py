@@ -160,6 +160,10 @@ class Store(Protocol):
 
     # Devices.
 
+    async def devices(self) -> tuple[Device, ...]:
+        """All of them, revoked ones too."""
+        ...
+
     async def save_device(self, device: Device) -> None:
         """Add a device, or change its name, token or revocation."""
         ...
@@ -169,7 +173,7 @@ class Store(Protocol):
         ...
 
     async def revoke_device(self, device: DeviceId, at: float) -> bool:
-        """Refuse its token from now on.  False: unknown, or revoked before.  Its sessions stay its own."""
+        """Forget its token's hash.  False: unknown, or revoked before.  Its sessions stay its own."""
         ...
 
     # Sessions.

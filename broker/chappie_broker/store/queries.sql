@@ -2,7 +2,7 @@
 -- the order of the row's fields in rows.py.  What changes a list of rows does so by id, row by row.
 
 -- name: devices
--- All devices, also revoked ones: a token must be known to be refused by name.
+-- All devices, also revoked ones: sessions belong to them.
 SELECT id, name, token_hash, created_at, last_seen, revoked_at FROM device;
 
 -- name: save_device
@@ -18,8 +18,8 @@ SET name = excluded.name, token_hash = excluded.token_hash, last_seen = excluded
 UPDATE device SET last_seen = :at WHERE id = :id AND last_seen < :at;
 
 -- name: revoke_device
--- Refuse a device's token from now on; the first time counts.
-UPDATE device SET revoked_at = :at WHERE id = :id AND revoked_at IS NULL;
+-- Forget a device's token; the first time counts.
+UPDATE device SET revoked_at = :at, token_hash = '' WHERE id = :id AND revoked_at IS NULL;
 
 -- name: sessions
 -- All sessions, in the order of the automatic choice.

@@ -88,6 +88,9 @@ class _SqliteMethods(ABC, Store):
             )
         )
 
+    async def devices(self) -> tuple[Device, ...]:
+        return await self._read(lambda database: database.rows(Device, "devices"))
+
     async def save_device(self, device: Device) -> None:
         await self._write(lambda database: database.run("save_device", **columns(device)))
 

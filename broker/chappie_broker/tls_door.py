@@ -1,0 +1,99 @@
+"""Accepts TCP connections and shakes hands with them; who is through is somebody else's.  Reads no byte.
+
+asyncio's own server has no bound on handshakes that are not finished: each holds a socket and its buffers.
+"""
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+
+from .guard import neighbourhood
+
+_log = logging.getLogger(__name__)
+
+MAX_HALF_OPEN = 256
+"""Handshakes at once.  For one more, the oldest of the address that has most of them is cut."""
+
+BREATH = 0.1
+"""Seconds before the next try when the process has no file left."""
+
+
+class TlsDoor:
+    """`made` gives the protocol of a connection that is through; `within`: seconds of a handshake."""
+
+    def __init__(
+        self, context: ssl.SSLContext, made: Callable[[], asyncio.Protocol], *, within: float
+    ) -> None:
+        self._context, self._made, self._within = context, made, within
+        self._loop = asyncio.get_running_loop()
+        self._listeners: list[socket.socket] = []
+        self._accepting: set[asyncio.Task[None]] = set()
+        self._half_open: dict[asyncio.Task[None], str] = {}
+
+    @property
+    def half_open(self) -> int:
+        return len(self._half_open)
+
+    async def open(self, host: str, port: int) -> int:
+        """Listen; gives the port.  :raises OSError: it is taken."""
+        found = await self._loop.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        try:
+            for family, _, _, _, address in dict.fromkeys(found):
+                listener = socket.socket(family, socket.SOCK_STREAM)
+                self._listeners.append(listener)
+                listener.setblocking(False)
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                taken = self._listeners[0].getsockname()[1] if len(self._listeners) > 1 else port
+                listener.bind((address[0], taken, *address[2:]))
+                listener.listen(MAX_HALF_OPEN)
+        except OSError:
+            self.close()
+            raise
+        for listener in self._listeners:
+            self._accepting.add(self._loop.create_task(self._accept(listener)))
+        return int(self._listeners[0].getsockname()[1])
+
+    def close(self) -> None:
+        for task in (*self._accepting, *self._half_open):
+            task.cancel()
+        for listener in self._listeners:
+            if listener.fileno() >= 0:
+                self._loop.remove_reader(listener)
+            listener.close()
+
+    async def _accept(self, listener: socket.socket) -> None:
+        while True:
+            try:
+                connection, address = await self._loop.sock_accept(listener)
+            except OSError as error:
+                _log.warning("cannot accept: %s", error)
+                await asyncio.sleep(BREATH)
+                continue
+            if len(self._half_open) >= MAX_HALF_OPEN:
+                crowded = Counter(self._half_open.values()).most_common(1)[0][0]
+                next(task for task, where in self._half_open.items() if where == crowded).cancel()
+            task = self._loop.create_task(self._shake(connection))
+            self._half_open[task] = neighbourhood(address)
+            task.add_done_callback(self._half_open.pop)
+
+    async def _shake(self, connection: socket.socket) -> None:
+        try:
+            await self._loop.connect_accepted_socket(
+                self._made, connection, ssl=self._context, ssl_handshake_timeout=self._within
+            )
+        except (OSError, TimeoutError) as error:
+            _log.debug("a connection without a handshake: %s", error)
+            connection.close()
+        except asyncio.CancelledError:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+            connection.close()
+            raise
