@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+import anyio
+
 from chappie_bridge.codec.unicode import display
 from chappie_bridge.wire.errors import BadArguments, Forbidden, Overloaded
 from chappie_bridge.wire.ids import DeviceId, Mint
@@ -77,6 +79,7 @@ class Devices:
         self._store, self._codes, self._local, self._now, self._mint = store, codes, local, now, mint
         self._known = {device.id: device for device in known}
         self._by_hash = {device.token_hash: device.id for device in known if device.revoked_at is None}
+        self._change = anyio.Lock()  # a token that is just being replaced must not outlive its revocation
         self._seen: dict[DeviceId, float] = {}
         self._links: Links | None = None
         self._entrance: Entrance | None = None
@@ -136,17 +139,21 @@ class Devices:
         )
 
     async def revoke(self, named: str) -> DeviceId:
-        """Forget a device's token and cut its links.  :raises BadArguments: there is no such device."""
-        device = self._find(named)
-        if device == self._local:
-            raise BadArguments("This machine itself cannot be revoked.")
-        self._by_hash.pop(self._known[device].token_hash, None)
-        if self._links is not None:
-            self._links.drop(device)
-        at = self._now()
-        self._known[device] = replace(self._known[device], token_hash="", revoked_at=at)
-        await self._store.revoke_device(device, at)
-        return device
+        """Refuse a device from now on and cut its links, then write that down.
+
+        :raises BadArguments: there is no such device.
+        :raises StoreError: it is refused, but only as long as this broker runs: to be asked again."""
+        async with self._change:
+            device = self._find(named)
+            if device == self._local:
+                raise BadArguments("This machine itself cannot be revoked.")
+            known, at = self._known[device], self._now()
+            self._by_hash.pop(known.token_hash, None)
+            if self._links is not None:
+                self._links.drop(device)
+            await self._store.revoke_device(device, at)
+            self._known[device] = replace(known, token_hash="", revoked_at=known.revoked_at or at)
+            return device
 
     async def write_down(self) -> None:
         """When devices were last seen.  :raises StoreError:"""
@@ -163,12 +170,13 @@ class Devices:
         :raises Overloaded: too many devices, or too many wrong codes before it."""
         if not _HASH.fullmatch(enrolment.token_hash):
             raise BadArguments("A new token is given as its SHA-256, 64 hexadecimal digits.")
-        holder = self._by_hash.get(enrolment.token_hash)
-        if holder is None:
-            holder = await (self._pair if enrolment.device is None else self._rotate)(enrolment)
-        elif holder == self._local or enrolment.device not in (None, holder):
-            raise Forbidden("That token is another device's.")
-        return Enrolled(device=holder, name=self._known[holder].name)
+        async with self._change:
+            holder = self._by_hash.get(enrolment.token_hash)
+            if holder is None:
+                holder = await (self._pair if enrolment.device is None else self._rotate)(enrolment)
+            elif holder == self._local or enrolment.device not in (None, holder):
+                raise Forbidden("That token is another device's.")
+            return Enrolled(device=holder, name=self._known[holder].name)
 
     async def _pair(self, enrolment: Enrolment) -> DeviceId:
         if len(self._by_hash) > MAX_DEVICES:
@@ -182,7 +190,7 @@ class Devices:
 
     async def _rotate(self, enrolment: Enrolment) -> DeviceId:
         old = self._known.get(enrolment.device or self._local)
-        if old is None or old.id == self._local or old.revoked_at is not None:
+        if old is None or old.id == self._local or old.token_hash not in self._by_hash:
             raise Forbidden("This token is not replaced here.")
         await self._save(replace(old, token_hash=enrolment.token_hash))
         self._by_hash.pop(old.token_hash, None)

@@ -142,7 +142,8 @@ class OwnersOffice:
             return DeviceList(devices=await self._devices.views())
 
     async def revoke(self, request: RevokeDevice) -> Done:
-        with storing(Executed.UNKNOWN):
+        again = "The device is refused until this broker ends; revoke it again to make that last."
+        with storing(Executed.UNKNOWN, hint=again):
             device = await self._devices.revoke(request.device)
         self._dispatch.audit.note(who="owner", what="revoke", target=device, outcome="revoked")
         return Done()

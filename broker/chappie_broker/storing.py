@@ -9,9 +9,12 @@ from .store.port import StoreError
 
 
 @contextmanager
-def storing(executed: Executed) -> Generator[None]:
-    """:raises BridgeError: what StoreError becomes; `executed` is what the caller knows of its tools."""
+def storing(executed: Executed, *, hint: str | None = None) -> Generator[None]:
+    """:raises BridgeError: what StoreError becomes; `executed` is what the caller knows of its tools, `hint`
+    what to do next."""
     try:
         yield
     except StoreError as error:
-        raise error.bridge_error(executed) from error
+        failed = error.bridge_error(executed)
+        failed.hint = hint
+        raise failed from error

@@ -8,10 +8,17 @@ from pathlib import Path
 import pytest
 from chappie_broker.broker import Broker
 from chappie_broker.office import OwnersOffice
+from chappie_broker.store.port import StoreFull
 
 from chappie_bridge.wire.batch import Status
-from chappie_bridge.wire.errors import RequestClosed, SessionOffline, UnknownOperation, UnknownQuestion
-from chappie_bridge.wire.ids import OperationId, QuestionId, SessionId
+from chappie_bridge.wire.errors import (
+    BridgeError,
+    RequestClosed,
+    SessionOffline,
+    UnknownOperation,
+    UnknownQuestion,
+)
+from chappie_bridge.wire.ids import DeviceId, OperationId, QuestionId, SessionId
 from chappie_bridge.wire.messages import ApprovalsWaiting, Decide, Decided, Failed
 from chappie_bridge.wire.overview import (
     AnswerApproval,
@@ -22,9 +29,10 @@ from chappie_bridge.wire.overview import (
     ListOperations,
     ListQuestions,
 )
+from chappie_bridge.wire.owner import RevokeDevice
 from chappie_bridge.wire.question import Answer, Asked, Option
 from chappie_bridge.wire.requests import Ask, OpenSession, Respond, Submit
-from chappie_bridge.wire.values import ApprovalAsked, NewCall
+from chappie_bridge.wire.values import ApprovalAsked, Caller, NewCall
 from tests.broker.rig import ScriptedAgent, an_office, broker, chat, settle_down
 
 pytestmark = pytest.mark.anyio
@@ -170,3 +178,19 @@ async def test_a_change_is_told_once_to_each_that_waits(tmp_path: Path) -> None:
         numbers = [(await task).number for task in waits]
         assert min(numbers) > now
         assert (await here.office.change(AwaitChange(since=numbers[0], wait=0))).number == numbers[0]
+
+
+async def test_the_owner_hears_that_a_revocation_has_to_be_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def full(device: str) -> DeviceId:
+        raise StoreFull(tmp_path)
+
+    async with room(tmp_path) as here:
+        monkeypatch.setattr(here.office._devices, "revoke", full)
+        with pytest.raises(BridgeError) as told:
+            await here.office.revoke(
+                RevokeDevice(caller=Caller(principal="owner", source="shell"), device="d")
+            )
+    assert told.value.code == "disk_full"
+    assert "again" in (told.value.hint or "")
