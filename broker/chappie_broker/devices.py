@@ -125,14 +125,13 @@ class Devices:
         """All of them, revoked ones too.  :raises StoreError:"""
         await self.write_down()
         known = sorted(await self._store.devices(), key=lambda device: device.created_at)
-        count = self._links.count if self._links is not None else lambda _: 0
         return tuple(
             DeviceView(
                 id=device.id,
                 name=device.name,
                 paired=device.created_at,
                 last_seen=device.last_seen,
-                links=count(device.id),
+                links=0 if self._links is None else self._links.count(device.id),
                 revoked=device.revoked_at,
             )
             for device in known

@@ -158,8 +158,8 @@ class PairDevice(OwnerRequest):
     broker listens."""
 
     type: Literal["pair_device"] = "pair_device"
-    name: str = Field("", max_length=64)
-    url: str = Field("", max_length=300)
+    name: str = Field(default="", max_length=64)
+    url: str = Field(default="", max_length=300)
 
 
 class PairingMade(Request):

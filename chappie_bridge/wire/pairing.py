@@ -68,4 +68,4 @@ class Enrolled(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     device: DeviceId = Field(min_length=1, max_length=MAX_ID)
-    name: str = Field("", max_length=64)
+    name: str = Field(default="", max_length=64)

@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,7 +33,7 @@ PIN = "sha256:" + "0" * 64
 
 
 @asynccontextmanager
-async def desk(root: Path) -> AsyncIterator[tuple[Devices, OneTimeCodes, InlineSqliteStore]]:
+async def desk(root: Path) -> AsyncGenerator[tuple[Devices, OneTimeCodes, InlineSqliteStore]]:
     store = await InlineSqliteStore.open(root / "broker.db")
     codes = OneTimeCodes(lambda: 0.0)
     try:
@@ -158,7 +158,7 @@ async def test_a_line_needs_a_port(tmp_path: Path) -> None:
 
 
 @asynccontextmanager
-async def listening(root: Path) -> AsyncIterator[tuple[Devices, Recorder, str, str]]:
+async def listening(root: Path) -> AsyncGenerator[tuple[Devices, Recorder, str, str]]:
     """Devices behind a hub that speaks TLS on loopback; gives its address and pin."""
     chain = certificate.own(StateDirectory.visit(root / "state"), datetime.now(UTC))
     async with desk(root) as (known, _, _):

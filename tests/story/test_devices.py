@@ -6,7 +6,7 @@ import signal
 import socket
 import ssl
 import stat
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,7 +23,7 @@ def home(root: Path) -> Home:
 
 
 @contextmanager
-def broker(at: Home) -> Iterator[Process]:
+def broker(at: Home) -> Generator[Process]:
     """Off loopback, so with TLS."""
     ports = ("--http", "127.0.0.1:0", "--link", "0.0.0.0:0")
     with at.started("up", "--json", "--no-agent", *ports) as process:

@@ -3,6 +3,7 @@
 import sys
 from contextlib import suppress
 from types import FrameType
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -56,7 +57,7 @@ def test_a_hostile_line_costs_no_steps(piece: str) -> None:
     def steps(text: str) -> int:
         count = 0
 
-        def trace(frame: FrameType, event: str, argument: object) -> object:
+        def trace(frame: FrameType, event: str, argument: object) -> Any:
             nonlocal count
             count += 1
             return trace
