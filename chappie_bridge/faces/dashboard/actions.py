@@ -13,6 +13,7 @@ from chappie_bridge.faces.dashboard.pages import OWNER
 from chappie_bridge.wire.errors import BadArguments, BridgeError
 from chappie_bridge.wire.ids import OperationId, QuestionId, SessionId
 from chappie_bridge.wire.overview import AnswerApproval, AnswerQuestion, CancelOperation
+from chappie_bridge.wire.owner import RevokeDevice
 from chappie_bridge.wire.ports import Office
 from chappie_bridge.wire.question import Answer
 from chappie_bridge.wire.values import ApprovalScope
@@ -51,6 +52,7 @@ class Actions:
             "cancel": self._acted(self._cancel),
             "approve": self._acted(self._approve),
             "answer": self._acted(self._answer),
+            "revoke": self._acted(self._revoke),
         }
 
     def _acted(self, act: Callable[[Form], Awaitable[str]]) -> Callable[[Request, Form], Awaitable[Response]]:
@@ -89,6 +91,10 @@ class Actions:
         )
         word = "allowed" if decided.allowed else "not-allowed"
         return f"{word}-{'here' if decided.by == 'dashboard' else 'before'}"
+
+    async def _revoke(self, form: Form) -> str:
+        await self._office.revoke(RevokeDevice(caller=OWNER, device=form.first("device")))
+        return "revoked-here"
 
     async def _answer(self, form: Form) -> str:
         """`choice` once for each option that was chosen, counting from 0."""

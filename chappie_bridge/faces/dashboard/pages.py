@@ -24,7 +24,7 @@ from chappie_bridge.wire.overview import (
     PendingApproval,
     RecentQuestion,
 )
-from chappie_bridge.wire.owner import AuditRow, ReadAudit, TakeMeasures
+from chappie_bridge.wire.owner import AuditRow, ListDevices, ReadAudit, TakeMeasures
 from chappie_bridge.wire.ports import Office, Switchboard
 from chappie_bridge.wire.question import OPEN_QUESTIONS, Question
 from chappie_bridge.wire.requests import BrokerStatus, FetchBytes, FetchHistory, ListSessions
@@ -67,7 +67,11 @@ _SIGNATURES = {
     b"RIFF": "image/webp",
 }
 
+THIS_MACHINE = "local"
+"""The device of the broker's own machine, which is not revoked."""
+
 TOLD = {
+    "revoked-here": "The device is revoked: its connections are cut and its token is worth nothing.",
     "cancelled-here": "The operation is being cancelled.",
     "allowed-here": "Allowed.",
     "not-allowed-here": "Not allowed: the tool was told so.",
@@ -259,10 +263,11 @@ class Pages:
 
     async def _devices(self, request: Request, waiting: Waiting) -> Context:
         found = await self._switchboard.sessions(ListSessions(caller=OWNER, limit=200))
-        devices: dict[str, list[SessionRow]] = {}
+        sessions: dict[str, list[SessionRow]] = {}
         for row in found.sessions:
-            devices.setdefault(row.device, []).append(row)
-        return {"devices": devices}
+            sessions.setdefault(row.device, []).append(row)
+        devices = (await self._office.devices(ListDevices(caller=OWNER))).devices
+        return {"devices": devices, "sessions": sessions, "this": THIS_MACHINE}
 
     async def _audit(self, request: Request, waiting: Waiting) -> Context:
         before = request.query_params.get("before", "")

@@ -5,6 +5,7 @@ Markup is escaped by the templates; what comes from here is text.
 
 import json
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote
 
@@ -103,6 +104,11 @@ def moment(value: str) -> str:
     return display(value[:19].replace("T", " "), 19) + " UTC"
 
 
+def stamp(value: float) -> str:
+    """Seconds since the epoch as ISO 8601 UTC."""
+    return datetime.fromtimestamp(value, UTC).isoformat(timespec="seconds")
+
+
 def query(value: object) -> str:
     """A value inside an address."""
     return quote(str(value), safe="")
@@ -117,7 +123,7 @@ def templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for each in (name, path, prose, arguments, gist, picture, size, took, moment, query):
+    for each in (name, path, prose, arguments, gist, picture, size, took, moment, stamp, query):
         made.filters[each.__name__] = each
     return made
 

@@ -11,7 +11,7 @@ from chappie_bridge.faces.chatgpt.server import build
 from chappie_bridge.wire.batch import Status
 from chappie_bridge.wire.blocks import Image, Spill, Text
 from chappie_bridge.wire.errors import Executed, Forbidden, Unsupported
-from chappie_bridge.wire.ids import CallId, EntryId, OperationId, QuestionId, SessionId
+from chappie_bridge.wire.ids import CallId, DeviceId, EntryId, OperationId, QuestionId, SessionId
 from chappie_bridge.wire.messages import Decided, Done, History
 from chappie_bridge.wire.overview import (
     AnswerApproval,
@@ -32,10 +32,14 @@ from chappie_bridge.wire.overview import (
 from chappie_bridge.wire.owner import (
     AuditPage,
     AuditRow,
+    DeviceList,
+    DeviceView,
+    ListDevices,
     Measure,
     Measures,
     ReadAudit,
     RedeemCode,
+    RevokeDevice,
     Sample,
     TakeMeasures,
 )
@@ -127,6 +131,11 @@ def operation(name: str, **more: Any) -> OperationRow:
     return OperationRow(**given)
 
 
+def device(of: str, **more: Any) -> DeviceView:
+    times: Json = {"paired": 1_767_323_045.0, "last_seen": 1_767_323_045.5, "links": 0}
+    return DeviceView(**{"id": DeviceId(of), "name": of, **times, **more})
+
+
 def entry(of: str, kind: Any = "assistant", **more: Any) -> Entry:
     return Entry(**{"id": EntryId(of), "at": AT, "kind": kind, "content": (Text(text=EVIL),), **more})
 
@@ -191,6 +200,16 @@ class Owner(ScriptedSwitchboard):
             case ReadAudit():
                 line = AuditRow(number=4, at=AT, who=EVIL, what=EVIL, where=EVIL, size=1, outcome=EVIL)
                 return AuditPage(lines=(line,))
+            case ListDevices():
+                return DeviceList(
+                    devices=(
+                        device("local", name="laptop"),
+                        device("d_1", name=EVIL, links=2),
+                        device("d_2", revoked=1_767_323_045.0),
+                    )
+                )
+            case RevokeDevice():
+                return Done()
             case TakeMeasures():
                 sample = Sample(value=2, labels={"status": "done"})
                 return Measures(

@@ -15,7 +15,7 @@ _TEXT = st.text(st.characters(codec="utf-8"), max_size=30) | st.sampled_from(
     ["1", "-1", "once", "٣", "\x00", "²"]
 )
 _PATHS = st.sampled_from([*PAGES.values(), "/dashboard/login", "/dashboard/image", "/dashboard/nothing"])
-_DONE = st.sampled_from(["cancel", "approve", "answer"])
+_DONE = st.sampled_from(["cancel", "approve", "answer", "revoke"])
 _QUERIES = st.dictionaries(
     st.sampled_from(["id", "before", "after", "find", "told", "session", "sha256", "x"]), _TEXT, max_size=4
 )

@@ -12,14 +12,14 @@ from chappie_bridge.faces.dashboard.site import FORM_MAX, Site
 from chappie_bridge.wire.errors import Overloaded, RequestClosed, SessionOffline
 from chappie_bridge.wire.messages import Decided
 from chappie_bridge.wire.overview import AnswerApproval, AnswerQuestion, CancelOperation, ListOperations
-from chappie_bridge.wire.owner import ReadAudit, RedeemCode
+from chappie_bridge.wire.owner import ReadAudit, RedeemCode, RevokeDevice
 from chappie_bridge.wire.question import Answer
 from chappie_bridge.wire.requests import FetchHistory, ListSessions, SessionList
 from tests.faces.dashboard.owner import CODE, EVIL, SESSION, Owner, browser, inside, log_in, token
 
 pytestmark = pytest.mark.anyio
 
-ACTIONS = ("cancel", "approve", "answer", "logout")
+ACTIONS = ("cancel", "approve", "answer", "revoke", "logout")
 
 
 def addresses() -> list[str]:
@@ -359,6 +359,17 @@ async def test_a_form_sends_its_reader_to_our_pages_only(back: str) -> None:
         form = {"token": await token(http), "operation": "op_1", "back": back}
         answer = await http.post("/dashboard/cancel", data=form)
         assert answer.headers["location"] == "/dashboard?told=cancelled-here"
+
+
+async def test_a_device_is_revoked_and_this_machine_is_not() -> None:
+    owner = Owner()
+    async with inside(owner) as http:
+        page = (await http.get("/dashboard/devices")).text
+        assert re.findall(r'name="device" value="([^"]+)"', page) == ["d_1"]
+        form = {"token": await token(http), "device": "d_1", "back": "/dashboard/devices"}
+        answer = await http.post("/dashboard/revoke", data=form)
+        assert "is revoked" in (await http.get(answer.headers["location"])).text
+    assert [each.device for each in owner.of(RevokeDevice)] == ["d_1"]
 
 
 async def test_the_audit_log_is_read_by_pages_and_words() -> None:
