@@ -79,16 +79,22 @@ class Answer:
 class ChatGPT:
     """One user's ChatGPT, connected to the server at `url`.
 
-    `headers` carry the credential, if one is needed; `patience` in seconds."""
+    `headers` carry the credential, if one is needed; `patience` in seconds; `subject` is the user, a new one
+    where none is given."""
 
     def __init__(
-        self, url: str, headers: Mapping[str, str] | None = None, *, patience: float = PATIENCE
+        self,
+        url: str,
+        headers: Mapping[str, str] | None = None,
+        *,
+        patience: float = PATIENCE,
+        subject: str | None = None,
     ) -> None:
         self._url = url
         self._headers = dict(headers or {})
         self._patience = patience
         self._numbers = itertools.count()
-        self._subject = _opaque()
+        self._subject = subject or _opaque()
 
     async def connect(self) -> list[dict[str, Any]]:
         """Both clients introduce themselves at the same time; then the tools are read, once for good."""

@@ -99,12 +99,11 @@ def test_an_approval_is_given_on_the_terminal(home: Home) -> None:
         assert "allowed" in done["results"][0]["content"][0]["text"]
 
 
-def test_without_a_terminal_what_needs_approval_is_refused(home: Home) -> None:
+def test_without_a_terminal_what_needs_approval_waits_for_the_owner(home: Home) -> None:
     (home.root / "config.toml").write_text('rules = [{tool = "bash", decision = "ask"}]\n', encoding="utf-8")
     with home.up("--config", str(home.root / "config.toml")) as running:
-        done = home.run("call", running.ready["session"], "bash", "command=true", "--json")
-        assert "nobody is there to ask" in done.stdout
-        assert done.returncode == 1
+        begun = home.json("call", running.ready["session"], "bash", "command=true", "--wait", "1")
+        assert (begun["status"], begun["needs"][0]["kind"]) == ("asking", "approval")
 
 
 def test_an_agent_joins_over_the_port_with_its_token(home: Home) -> None:

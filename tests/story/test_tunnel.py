@@ -18,6 +18,9 @@ pytestmark = pytest.mark.anyio
 SOON = 0.2
 """A `response_timeout` that a command which waits for its gate exceeds."""
 
+PERSON = "v1/one"
+"""The bridge takes one person for each credential."""
+
 BOUND = 30.0
 """Seconds after which a test is broken."""
 
@@ -38,7 +41,7 @@ async def tunnelled(ready: Ready, **options: Any) -> AsyncGenerator[tuple[Tunnel
     tunnel = Tunnel(ready.mcp, ready.headers, **options)
     with anyio.fail_after(BOUND):
         async with tunnel.open() as url:
-            yield tunnel, ChatGPT(url)
+            yield tunnel, ChatGPT(url, subject=PERSON)
 
 
 class Gated:
@@ -78,7 +81,7 @@ async def lost(chat: Chat, request: Request, gated: Gated) -> None:
 async def all_seen(ready: Ready) -> None:
     """The server has seen what was sent to it, or that a client left: it took requests after that, and each
     went to the agent and back."""
-    chat = ChatGPT(ready.mcp, ready.headers).new_chat()
+    chat = ChatGPT(ready.mcp, ready.headers, subject=PERSON).new_chat()
     for _ in range(3):
         await chat.call("tools", sessionId=ready.session, names=["bash"])
 
