@@ -102,14 +102,15 @@ class Targets:
         deadline: float,
         ticket: object,
     ) -> Choice:
-        """Saved as the default, unless another request did so first: to its default gives way what was
-        chosen of itself."""
+        """Saved as the default, unless another request did so first: to its default gives way what nobody
+        named, also a default that was only reserved when it was found."""
         while True:
             async with self._turn(conversation):
                 if self._has_none(conversation, ticket):
                     await self._save(conversation, request.caller.principal, choice.session)
                     return choice
-            if choice.selection != "automatic":
+            named = choice.selection in ("explicit", "created")
+            if named or self._directory.bound(conversation) == choice.session.info.id:
                 return choice
             choice = await self._choose(conversation, request, deadline, ticket)
             await self._grace(choice.session, deadline)

@@ -60,3 +60,41 @@ async def test_a_default_that_is_being_saved_decides_for_those_beside_it(
         listed = await board.sessions(ListSessions(caller=chat("a")))
         assert [listed.binding] == saved == ["s1" if fails else "s2"]
         assert board._targets._reserved == board._targets._saving == {}
+
+
+async def test_a_default_that_was_only_reserved_gives_way_to_the_one_that_is_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three first requests side by side: one names s2, the next reserves s1, the last finds that."""
+    going, go_on = anyio.Event(), anyio.Event()
+    ran: dict[str, str] = {}
+    async with broker(tmp_path) as board:
+        agent = ScriptedAgent(board.dispatch)
+        for name in ("s1", "s2"):
+            agent.register(name)
+        await settle_down()
+        store: Store = board._store
+        save = store.save_binding
+
+        async def slow(conversation: object, session: str, at: float) -> None:
+            going.set()
+            await go_on.wait()
+            await save(conversation, session, at)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(store, "save_binding", slow)
+
+        async def call(name: str, session: str | None = None) -> None:
+            calls = (NewCall(name="noop", arguments={}),)
+            view = await board.call(Submit(caller=chat("a"), session=session, calls=calls))
+            ran[name] = view.target.session
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call, "first", "s2")
+            await going.wait()
+            for name in ("second", "third"):
+                tasks.start_soon(call, name)
+                await settle_down()
+            go_on.set()
+        listed = await board.sessions(ListSessions(caller=chat("a")))
+    assert listed.binding == "s2"
+    assert ran == {"first": "s2", "second": "s2", "third": "s2"}
