@@ -223,9 +223,9 @@ CONTRACT: dict[str, tuple[str, ...]] = {
     "an agent on a port needs its token, which is in no argument and no tool's environment": (
         "story/test_terminal.py::test_an_agent_joins_over_the_port_with_its_token",
     ),
-    "`ask` waits for the owner, and refuses where nobody is": (
+    "`ask` waits for the owner, at the terminal or the dashboard": (
         "story/test_terminal.py::test_an_approval_is_given_on_the_terminal",
-        "story/test_terminal.py::test_without_a_terminal_what_needs_approval_is_refused",
+        "story/test_terminal.py::test_without_a_terminal_what_needs_approval_waits_for_the_owner",
     ),
     "the state is for its user alone, and no log holds a secret": (
         "story/test_up.py::test_what_it_keeps_is_for_its_user_alone",
