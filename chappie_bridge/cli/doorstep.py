@@ -102,7 +102,7 @@ def protocol(doorstep: Doorstep) -> Callable[..., asyncio.Protocol]:
 
 
 def _over_httptools(base: "type[HttpToolsProtocol]") -> Callable[..., asyncio.Protocol]:
-    class Bounded(base):  # type: ignore[misc,valid-type]
+    class Bounded(base):  # type: ignore[misc,valid-type] # its base is whichever is installed
         """Its parser keeps a head's pieces without a bound."""
 
         def __init__(self, doorstep: Doorstep, *given: Any, **more: Any) -> None:
@@ -167,7 +167,7 @@ def _over_h11() -> Callable[..., asyncio.Protocol]:
             super().__init__(*given, **more)
             self._doorstep = doorstep
 
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # uvicorn names the concrete transport
             super().connection_made(transport)
             self._doorstep.came(self)
 
