@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from chappie_bridge.wire.batch import Status
 from chappie_bridge.wire.blocks import Content
 from chappie_bridge.wire.ids import Mint, OperationId, QuestionId, ReceiptId, SessionId
 from chappie_bridge.wire.machine import Table
@@ -96,6 +97,15 @@ class Waiting(NamedTuple):
     answers: int
 
 
+class Doubt(NamedTuple):
+    """What was told of an operation whose end nobody knew."""
+
+    shown: bool
+    """It was in a response."""
+    stored: bool
+    """The store has it: what takes its place must be stored, too."""
+
+
 class Mailroom:
     """Parcels by addressee (an origin's id), in the order in which they came."""
 
@@ -141,13 +151,18 @@ class Mailroom:
         self._remove(parcel)
         return parcel
 
-    def supersede(self, addressee: str, key: str) -> Parcel | None:
-        """Remove a parcel whose place another one takes, however far it is: its receipt no longer matters."""
+    def supersede_doubt(self, addressee: str, key: str) -> Doubt | None:
+        """Remove a parcel that only says that nobody knows how its operation ended, for better word takes
+        its place.  However far it is, its receipt no longer matters, nor does the store's row of it."""
         box = self._boxes.get(addressee)
         parcel = box.get(key) if box else None
-        if parcel is not None:
-            self._remove(parcel)
-        return parcel
+        if parcel is None or not isinstance(parcel.item, DeferredItem):
+            return None
+        if parcel.item.status is not Status.INTERRUPTED:
+            return None
+        self._remove(parcel)
+        was_stored, parcel.stored = parcel.stored, False
+        return Doubt(shown=parcel.offers > 0, stored=was_stored)
 
     def open(self, addressee: str, now: float, operation: Operation | None = None) -> ReceiptId:
         """Begin a response."""

@@ -488,12 +488,12 @@ class Dispatch:
             operation.error = None if error is None else error.failure()
             self._settle_outcome(operation)
 
-    def _settle_outcome(self, operation: Operation) -> None:
+    def _settle_outcome(self, operation: Operation, *, in_store: bool = False) -> None:
         self.transfers.forget(operation)
         self.ledger.finish(operation)
         self.audit.ended(operation)
         parcel = self.post_outcome(operation) if operation.waiters == 0 else None
-        if operation.told_open or operation.key is not None:
+        if operation.told_open or operation.key is not None or in_store:
             delivery = self._delivery(operation, parcel) if parcel is not None else None
             args = (operation.id, operation.status, operation.executed, self._now(), delivery)
             self._later(lambda: self._store.finish_operation(*args))
@@ -579,11 +579,12 @@ class Dispatch:
         if operation.advance(event, self._now()):
             operation.error, operation.entry = message.error, message.entry
             operation.executed = message.executed
-            if was_doubtful:
-                # Better word than the doubt, whoever has seen that.
-                doubt = self.mailroom.supersede(operation.origin.id, result_key(operation.id))
-                operation.offered = operation.offered or (doubt is not None and doubt.offers > 0)
-            self._settle_outcome(operation)
+            doubt = None
+            if message.status != "interrupted":  # better word than a doubt, whoever has seen that
+                doubt = self.mailroom.supersede_doubt(operation.origin.id, result_key(operation.id))
+            if doubt is not None:
+                operation.offered |= doubt.shown
+            self._settle_outcome(operation, in_store=doubt is not None and doubt.stored)
         session.doubtful.pop(operation.id, None)
         if session.running is operation:
             session.running = None

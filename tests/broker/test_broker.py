@@ -612,6 +612,43 @@ async def test_an_outcome_from_before_the_broker_s_restart_is_delivered(tmp_path
         assert (item.operation, item.status) == (view.operation, Status.DONE)
 
 
+@pytest.mark.parametrize("shown", [False, True])
+async def test_a_stored_doubt_gives_way_to_the_outcome_that_comes_after_a_restart(
+    tmp_path: Path, shown: bool
+) -> None:
+    """B42: the doubt is in the registry, and the broker that wrote it is gone."""
+    async with broker(tmp_path, cancel_silence=0.01) as board:
+        agent = ScriptedAgent(board.dispatch)
+        agent.hold = True
+        agent.register("s")
+        await board.init(OpenSession(caller=chat("a")))
+        view = await board.call(submit(chat("a"), wait=0.01))
+        board.told(view.companions.receipt, sent=True)
+        batch = agent.batches()[0]
+        await board.call(Submit(caller=chat("a"), operation=view.operation, cancel=True, wait=0))
+        with anyio.fail_after(5):
+            while not board.dispatch.mailroom.undelivered:  # noqa: ASYNC110 - the mailroom tells nobody
+                await anyio.sleep(0.001)
+        if shown:
+            told = await board.chat(Chat(caller=chat("a"), text="x"))
+            assert [item.status for item in told.companions.items] == [Status.INTERRUPTED]
+            board.told(told.companions.receipt, sent=True)
+    for life in ("first", "second"):
+        async with broker(tmp_path) as board:
+            agent = ScriptedAgent(board.dispatch, instance=f"i-{life}")
+            agent.register("s", known=(view.operation,))
+            if life == "first":
+                agent.finish(batch)
+                continue  # nobody asks in this life: the registry alone has the better word
+            after = await board.chat(Chat(caller=chat("a"), text="y"))
+            (item,) = after.companions.items
+            assert (item.operation, item.status) == (view.operation, Status.DONE)
+            assert item.results
+            board.told(after.companions.receipt, sent=True)
+            last = await board.chat(Chat(caller=chat("a"), text="z"))
+            assert last.companions.items == ()
+
+
 async def test_a_batch_queued_when_the_broker_died_is_lost_not_run(tmp_path: Path) -> None:
     async with broker(tmp_path) as board:
         agent = ScriptedAgent(board.dispatch)

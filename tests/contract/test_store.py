@@ -256,11 +256,14 @@ async def test_a_finished_operation_is_no_longer_open_and_can_be_read(store: Sto
 
 async def test_a_late_result_replaces_our_doubt(store: Store) -> None:
     await store.save_operation(OPERATION)
-    await store.finish_operation(OPERATION.id, Status.INTERRUPTED, Executed.UNKNOWN, at=33.0)
-    await store.finish_operation(OPERATION.id, Status.DONE, Executed.YES, at=34.0)
+    doubt = replace(DELIVERY, body="{}")
+    await store.finish_operation(OPERATION.id, Status.INTERRUPTED, Executed.UNKNOWN, at=33.0, delivery=doubt)
+    await store.settle([doubt.id], at=33.5)
+    await store.finish_operation(OPERATION.id, Status.DONE, Executed.YES, at=34.0, delivery=DELIVERY)
     found = await store.operation(OPERATION.id)
     assert found is not None
     assert (found.status, found.executed, found.finished_at) == (Status.DONE, Executed.YES, 34.0)
+    assert (await store.load(31.0)).deliveries == (DELIVERY,)
 
 
 async def test_an_operation_and_its_delivery_are_saved_together_or_not_at_all(store: Store) -> None:

@@ -222,7 +222,7 @@ class Store(Protocol):
         delivery: Delivery | None = None,
     ) -> None:
         """Note the end, where the operation was saved, and save the delivery of its output with it.
-        A later word (a result after `interrupted`) replaces an earlier one."""
+        A later word (a result after `interrupted`) replaces an earlier one, the delivery included."""
         ...
 
     async def save_transfer(self, transfer: Transfer) -> None:

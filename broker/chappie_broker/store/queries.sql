@@ -143,6 +143,10 @@ VALUES
      :settled_at)
 ON CONFLICT (id) DO NOTHING;
 
+-- name: drop_delivery
+-- Make room for one that says more.
+DELETE FROM delivery WHERE id = :id;
+
 -- name: mark_sent
 -- A delivery went out.
 UPDATE delivery SET status = 'sent', sent_at = :at WHERE id = :id AND status = 'offered';

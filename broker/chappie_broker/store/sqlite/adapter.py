@@ -147,6 +147,7 @@ class _SqliteMethods(ABC, Store):
         def work(database: Database) -> None:
             database.run("finish_operation", id=operation, status=status, executed=executed, at=at)
             if delivery is not None:
+                database.run("drop_delivery", id=delivery.id)
                 database.run("save_delivery", **columns(delivery))
 
         await self._write(work)
