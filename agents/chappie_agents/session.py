@@ -403,9 +403,8 @@ class AgentSession:
         self._screen.asked(approval)
 
     def _tell_approvals(self) -> None:
-        if self._teller.link is not None:
-            asked = tuple(map(_asked, self.approvals.pending))
-            _sent(self._teller.link, ApprovalsWaiting(session=self.info.id, approvals=asked))
+        asked = tuple(map(_asked, self.approvals.pending))
+        self._teller.state("approvals", ApprovalsWaiting(session=self.info.id, approvals=asked))
 
     def _decide(self, link: Link, message: Decide) -> None:
         given = Answer(message.allowed, Scope(message.scope), message.by)
@@ -424,8 +423,7 @@ class AgentSession:
         activity: Literal["asking", "ready"] = "asking" if asking else "ready"
         if activity != self.info.activity:
             self.info = self.info.model_copy(update={"activity": activity})
-            if self._teller.link is not None:
-                _sent(self._teller.link, SessionChanged(session=self.info))
+            self._teller.state("session", SessionChanged(session=self.info))
 
     def _keep(self, content: Content) -> None:
         self._files.keep(content)

@@ -1,5 +1,5 @@
-"""Tells the broker again what it has not confirmed: outcomes and typed input, read from the disk.  Decides
-nothing about what is confirmed."""
+"""Tells the broker again what it has not confirmed: outcomes and typed input, read from the disk; and how the
+session stands, where its link took no more.  Decides nothing about what is confirmed."""
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable
@@ -10,7 +10,7 @@ from anyio import to_thread
 from chappie_agents.outbox import Outbox
 from chappie_bridge.wire.errors import BridgeError, Overloaded
 from chappie_bridge.wire.ids import InputId, OperationId, SessionId
-from chappie_bridge.wire.messages import InputOffered
+from chappie_bridge.wire.messages import InputOffered, Message
 from chappie_bridge.wire.ports import Link
 from chappie_bridge.wire.values import Input
 
@@ -31,11 +31,13 @@ class Teller:
         self._session, self._outbox, self._start = session, outbox, start
         self._untold: dict[OperationId, None] = {}
         self._inputs: dict[InputId, None] = {}
+        self._states: dict[str, Message] = {}
         self._telling = False
 
     def attach(self, link: Link) -> None:
         """A broker without memory of us: it gets everything that is not settled."""
         self.link = link
+        self._states.clear()  # whoever attaches tells how it stands now
         self._inputs = dict.fromkeys(self._outbox.inputs())
         self.tell(self._outbox.unsettled())
 
@@ -54,18 +56,40 @@ class Teller:
         self._inputs[offered.id] = None
         self.tell()
 
+    def state(self, subject: str, message: Message) -> None:
+        """Tell how `subject` stands now: at once, or when the link takes it, and then only the last word.
+        Without a link nobody is told."""
+        if self.link is None:
+            return
+        if not self._states:
+            try:
+                self.link.send(message)
+            except BridgeError as error:
+                log.warning("%s could not be sent: %s", type(message).__name__, error)
+            else:
+                return
+        self._states.pop(subject, None)
+        self._states[subject] = message
+        self.tell()
+
     def tell(self, operations: Iterable[OperationId] = ()) -> None:
         """Tell the outcomes of these finished operations, and whatever else is still untold."""
         self._untold.update(dict.fromkeys(operations))
-        if not self._telling and self.link is not None and (self._untold or self._inputs):
+        if not self._telling and self.link is not None and self._left:
             self._telling = True
             self._start(self._run)
 
+    @property
+    def _left(self) -> bool:
+        return bool(self._states or self._untold or self._inputs)
+
     async def _run(self) -> None:
         try:
-            while (link := self.link) is not None and (self._untold or self._inputs):
+            while (link := self.link) is not None and self._left:
                 try:
-                    if self._inputs:
+                    if self._states:
+                        self._tell_state(link, next(iter(self._states)))
+                    elif self._inputs:
                         await self._tell_input(link, next(iter(self._inputs)))
                     else:
                         await self._tell_outcome(link, next(iter(self._untold)))
@@ -73,6 +97,15 @@ class Teller:
                     await anyio.sleep(RETRY)
         finally:
             self._telling = False
+
+    def _tell_state(self, link: Link, subject: str) -> None:
+        try:
+            link.send(self._states[subject])
+        except Overloaded:
+            raise
+        except BridgeError as error:
+            log.error("%s cannot be told: %s", type(self._states[subject]).__name__, error)
+        del self._states[subject]
 
     async def _tell_input(self, link: Link, identifier: InputId) -> None:
         try:

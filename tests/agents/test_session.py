@@ -578,6 +578,27 @@ async def test_the_broker_hears_what_waits_for_the_owner_and_brings_the_answer(
         assert link.all(ApprovalsWaiting)[-1].approvals == ()
 
 
+async def test_a_full_link_hears_once_there_is_room_what_waits_for_the_owner_by_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(teller, "RETRY", 0.001)
+    async with stage(tmp_path, (GUARDED,), policy=ASKS) as on:
+        link = await on.link()
+        first, second = batch(call("guarded")), batch(call("guarded"))
+        on.host.received(link, first)
+        await link.one(ApprovalsWaiting)
+        link.full = Overloaded()
+        on.session.approvals.answer(on.session.approvals.pending[0].id, Answer(True))
+        await anyio.wait_all_tasks_blocked()
+        on.host.received(link, second)
+        await anyio.wait_all_tasks_blocked()
+        link.full = None
+        await link.until(lambda: len(link.all(ApprovalsWaiting)) > 1)
+        (told,) = link.all(ApprovalsWaiting)[1:]
+        assert [each.id for each in told.approvals] == [each.id for each in on.session.approvals.pending]
+        assert link.all(SessionChanged)[-1].session.activity == "asking"
+
+
 async def test_an_answer_that_comes_second_is_told_the_first(tmp_path: Path) -> None:
     async with stage(tmp_path, (GUARDED,), policy=ASKS) as on:
         link = await on.link()

@@ -411,6 +411,24 @@ async def test_a_summary_is_a_model_request_and_nothing_runs_meanwhile(tmp_path:
         assert (await on.link.finished(late.operation)).error.code == "request_closed"  # type: ignore[union-attr]
 
 
+async def test_a_summary_asked_for_behind_a_full_link_is_told_once_there_is_room(tmp_path: Path) -> None:
+    async with stage(tmp_path) as on:
+        program = Program(on, S).says("hello")
+        reply = program.asks()
+        await _held(on, program)
+        on.chat(S, "Done.")
+        await reply.until_end()
+        on.link.full = Overloaded()
+        asked = _summary(program)
+        await anyio.sleep(1)
+        assert not on.link.all(RequestOpened)
+        on.link.full = None
+        opened = await on.link.one(RequestOpened)
+        assert on.link.all(SessionChanged)[-1].session.activity == "requesting"
+        on.chat(S, "The summary.", reply_to=opened.request.id)
+        assert (await asked.until_end()).message()["content"] == "The summary."
+
+
 async def test_several_summaries_may_wait_and_each_has_its_own_answer(tmp_path: Path) -> None:
     async with stage(tmp_path) as on:
         program = Program(on, S).says("hello")

@@ -109,6 +109,10 @@ class Records:
     def detach(self) -> None:
         self._teller.link = None
 
+    def state(self, subject: str, message: Message) -> None:
+        """See `Teller.state`."""
+        self._teller.state(subject, message)
+
     def tell(self, message: Message) -> bool:
         """Did a broker's link take it?"""
         if self._teller.link is None:

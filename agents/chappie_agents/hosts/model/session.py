@@ -165,7 +165,9 @@ class ProgramSession:
 
     def attached(self, link: Link) -> None:
         self._records.attach(link)
-        self._records.tell(SessionChanged(session=self.info))  # it may have changed since it registered
+        self._records.state(
+            "session", SessionChanged(session=self.info)
+        )  # it may have changed since it registered
         for request in self._asked.open:
             self._request_opened(request)
         if self._needs():
@@ -523,7 +525,7 @@ class ProgramSession:
         info = self.info.model_copy(update=changes)
         if info != self.info:
             self.info = info
-            self._records.tell(SessionChanged(session=info))
+            self._records.state("session", SessionChanged(session=info))
 
     def name(self, title: str) -> None:
         """The program asked for a title, and this is it."""
@@ -546,11 +548,12 @@ class ProgramSession:
         while self._waiting:
             refused = Cancelled("Not executed: the program waits for the answer to a model request.")
             self._records.refuse(self._waiting.popleft(), refused)
-        self._records.tell(RequestOpened(session=self.info.id, request=request))
+        opened = RequestOpened(session=self.info.id, request=request)
+        self._records.state(f"request {request.id}", opened)
         self._show()
 
     def _request_ended(self, name: str) -> None:
-        self._records.tell(RequestEnded(session=self.info.id, request=name))
+        self._records.state(f"request {name}", RequestEnded(session=self.info.id, request=name))
         self._show()
 
     # -- other messages --------------------------------------------------------------------------
