@@ -1,7 +1,8 @@
 """The public MCP conformance suite against a whole bridge: `python -m tests.conformance`, `make conformance`.
 
 Two releases of the suite, three runs.  Each has a baseline of expected failures beside this file; an entry
-without its reason, an entry that no longer fails and a failure without an entry all fail the run.
+without its reason, an entry that no longer fails and a failure without an entry all fail the run.  The
+scenarios for authorization servers are driven by `authorization.py`.
 """
 
 import json
@@ -17,6 +18,7 @@ from typing import NamedTuple
 
 from chappie_bridge.demo.bridge import bridge
 from tests.clients.environments import NotToBeHad, environment, node, node_environment
+from tests.conformance import authorization
 
 HERE = Path(__file__).parent
 
@@ -72,6 +74,8 @@ def main() -> int:
         config.chmod(0o600)
         with bridge(Path(room, "state"), work, "--config", str(config)) as ready:
             good = [_good(run, places[run.package], ready.mcp, Path(room, run.baseline)) for run in RUNS]
+        with bridge(Path(room, "closed"), work) as ready:
+            good.append(authorization.good(places["conformance_next"], ready, Path(room, "authorization")))
     return 0 if all(good) else 1
 
 
