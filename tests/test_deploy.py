@@ -9,6 +9,7 @@ import click
 import pytest
 
 from chappie_bridge.cli import root
+from tests.required import required
 
 DEPLOY = Path(__file__).parent.parent / "deploy"
 
@@ -27,9 +28,9 @@ def test_a_unit_runs_a_command_that_there_is(unit: Path) -> None:
     assert {argument for argument in arguments if argument.startswith("-")} <= known
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze here")
 @pytest.mark.parametrize("kind", ["user", "system"])
 def test_systemd_finds_nothing_wrong(kind: str, tmp_path: Path) -> None:
+    program = required(shutil.which("systemd-analyze"), "the program systemd-analyze of systemd")
     for unit in UNITS:
         if unit.parent.name == kind:
             text = re.sub(
@@ -37,7 +38,7 @@ def test_systemd_finds_nothing_wrong(kind: str, tmp_path: Path) -> None:
             )
             (tmp_path / unit.name).write_text(text, encoding="utf-8")
     given = [str(path) for path in sorted(tmp_path.glob("*.service"))]
-    command = ["systemd-analyze", "verify", f"--{kind}", "--man=no", *given]
+    command = [program, "verify", f"--{kind}", "--man=no", *given]
     done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=False)
     mine = [line for line in (done.stdout + done.stderr).splitlines() if "chappie" in line]
     assert mine == []

@@ -32,9 +32,8 @@ class Server(WebSocket):
         pass
 
 
+@pytest.mark.skipif(not hasattr(socket, "TCP_NOTSENT_LOWAT"), reason="wrong platform: it has no such bound")
 async def test_what_a_slow_network_has_not_taken_waits_here_where_messages_overtake_it() -> None:
-    if not hasattr(socket, "TCP_NOTSENT_LOWAT"):
-        pytest.skip("this system has no such bound")
     loop = asyncio.get_running_loop()
     headers = Headers(
         {

@@ -20,7 +20,9 @@ from chappie_broker.state import (
     StateUnwritable,
 )
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="modes and unix sockets")
+pytestmark = pytest.mark.skipif(
+    sys.platform == "win32", reason="wrong platform: no modes and no unix sockets there"
+)
 
 HOLDER = Path(__file__).with_name("holder.py")
 

@@ -8,13 +8,14 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, NoReturn, TypeVar, cast
+from typing import IO, TypeVar, cast
 
 import pytest
 
 from chappie_bridge.demo.bridge import Ready, bridge, ended, environment
 from tests.clients.environments import NotToBeHad
 from tests.clients.shop import Shop, shop
+from tests.required import required
 
 T = TypeVar("T")
 HERE = Path(__file__).parent
@@ -75,14 +76,8 @@ def elsewhere(ready: Ready) -> Iterator[Elsewhere]:
 
 
 def had(install: Callable[[], T]) -> T:
-    """What `install` gives; the test is skipped when it cannot be had, and fails with CHAPPIE_REQUIRE=all."""
+    """What `install` gives, or `required` decides."""
     try:
         return install()
     except NotToBeHad as error:
-        _without(str(error))
-
-
-def _without(what: str) -> NoReturn:
-    if os.environ.get("CHAPPIE_REQUIRE") == "all":
-        pytest.fail(f"cannot be had: {what}")
-    pytest.skip(f"cannot be had: {what}")
+        return required(None, str(error))

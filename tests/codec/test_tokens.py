@@ -3,6 +3,7 @@ import json
 import random
 import uuid
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from chappie_bridge.codec.tokens import (
     run,
 )
 from chappie_bridge.faces.chatgpt.tokens import load_counter
+from tests.required import required
 
 DICE = random.Random(7)
 
@@ -80,7 +82,7 @@ KINDS = {
 
 @pytest.fixture(scope="module")
 def real() -> Callable[[str], int]:
-    pytest.importorskip("toktok")
+    required(find_spec("toktok"), "the package toktok-rs")
     return load_counter()
 
 

@@ -3,6 +3,7 @@ import random
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -22,6 +23,7 @@ from chappie_bridge.codec.trim import (
     trim_in_steps,
 )
 from chappie_bridge.faces.chatgpt.tokens import load_counter
+from tests.required import required
 
 HEAD = Part("head", '{"sessionId":"s_1","device":"laptop","cwd":"/home/u/project","status":"done"}')
 
@@ -331,7 +333,7 @@ def test_heads_are_never_cut_even_above_the_limit() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_real_tokenizer_finds_the_response_within_the_limit(seed: int) -> None:
-    pytest.importorskip("toktok")
+    required(find_spec("toktok"), "the package toktok-rs")
     counter, dice = load_counter(), random.Random(seed)
     alphabets = [
         "abcdefghij \n",

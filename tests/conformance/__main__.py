@@ -6,7 +6,6 @@ scenarios for authorization servers are driven by `authorization.py`.
 """
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from typing import NamedTuple
 from chappie_bridge.demo.bridge import bridge
 from tests.clients.environments import NotToBeHad, environment, node, node_environment
 from tests.conformance import authorization
+from tests.required import demanded
 
 HERE = Path(__file__).parent
 
@@ -65,7 +65,7 @@ def main() -> int:
         places = {run.package: environment("npm", run.package) for run in RUNS}
     except NotToBeHad as error:
         print(f"conformance skipped, its suite cannot be had: {error}", file=sys.stderr)
-        return int(os.environ.get("CHAPPIE_REQUIRE") == "all")
+        return int(demanded())
     with tempfile.TemporaryDirectory(prefix="chp") as room:
         work = Path(room, "work")
         work.mkdir()

@@ -42,7 +42,7 @@ def test_who_stands_still_for_a_moment_loses_and_repeats_nothing(tmp_path: Path,
         assert here.account().faults(here.effects()) == []
 
 
-@pytest.mark.skipif(not LONG, reason="takes a minute for each: `make test-faults`")
+@pytest.mark.skipif(not LONG, reason="takes a minute for each: `make test-faults` runs it")
 @pytest.mark.parametrize("victim", ["broker", "agent0"])
 def test_a_half_open_link_is_noticed_and_comes_back(tmp_path: Path, seed: int, victim: str) -> None:
     """B36 B31: silent for longer than two pings; its sockets are open all the time."""

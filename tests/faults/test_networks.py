@@ -7,8 +7,7 @@ from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import pytest
-
+from tests.required import required
 from tests.story.bridge import Home, Process, until
 
 LISTENS = """
@@ -73,7 +72,7 @@ def held(*argv: str) -> Generator["subprocess.Popen[str]"]:
     try:
         assert process.stdout is not None
         if not process.stdout.readline():
-            pytest.skip(f"no network namespaces here: {process.communicate()[1].strip()}")
+            required(None, f"{argv[0]} of network namespaces: {process.communicate()[1].strip()}")
         yield process
     finally:
         process.communicate(timeout=60)
@@ -99,7 +98,7 @@ def networks() -> Generator[tuple[Network, Network, Network]]:
                 device.ip("link", "set", "eth0", "up")
                 devices.append(device)
         except (FileNotFoundError, subprocess.CalledProcessError) as error:
-            pytest.skip(f"no network namespaces here: {error}")
+            required(None, f"network namespaces: {error}")
         yield broker, devices[0], devices[1]
 
 

@@ -49,7 +49,7 @@ async def stage(room: Path, name: str, settings: str = "") -> AsyncGenerator[Sta
 
 def drivable(name: str, what: str) -> None:
     if what in DRIVERS[name].undriven:
-        pytest.skip(f"nothing here makes it {what}")
+        pytest.skip(f"as we drive it, nothing makes it {what}")
 
 
 async def test_a_batch_with_results_images_failures_and_unknown_tools(tmp_path: Path, name: str) -> None:

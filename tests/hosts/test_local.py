@@ -34,7 +34,7 @@ async def test_another_agent_works_in_the_program(tmp_path: Path, name: str) -> 
 async def test_the_program_itself_fetches_a_file_of_another_session(tmp_path: Path, name: str) -> None:
     """It is told who it is by what the program says, by its process or by its directory."""
     if name == "claude":
-        pytest.skip("its driver starts it without our MCP configuration")
+        pytest.skip("as we drive it, it starts without our MCP configuration")
     async with stage(tmp_path, name) as on:
         await on.program.prompt("Hello, this is the person.")
         own = await on.joined()

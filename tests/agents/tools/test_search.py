@@ -12,27 +12,21 @@ from chappie_agents.tools import ToolContext, ToolFailed, search
 from pydantic import JsonValue
 
 from chappie_bridge.wire.blocks import Content, Spill, Text
+from tests.required import required
 
 pytestmark = pytest.mark.anyio
 
 Call = Callable[..., Awaitable[Content]]
 Said = Callable[[Content], dict[str, JsonValue]]
 
-RIPGREP = shutil.which("rg")
 
-
-@pytest.fixture(
-    params=[
-        "stand-in",
-        pytest.param("ripgrep", marks=pytest.mark.skipif(RIPGREP is None, reason="ripgrep is not installed")),
-    ]
-)
+@pytest.fixture(params=["stand-in", "ripgrep"])
 def searching(request: pytest.FixtureRequest, context: ToolContext, tmp_path: Path) -> ToolContext:
     """A tree to search, with one program or the other; an encoding that is not ours besides (B77)."""
     programs = tmp_path / "programs"
     programs.mkdir()
-    if request.param == "ripgrep" and RIPGREP:
-        (programs / "rg").symlink_to(RIPGREP)
+    if request.param == "ripgrep":
+        (programs / "rg").symlink_to(required(shutil.which("rg"), "the program rg of ripgrep"))
     files = {
         "src/a.py": b"alpha\nbeta\nneedle one\ngamma\ndelta\nneedle two\n",
         "src/sub/b.py": b"x\r\nneedle\r\ny\r\n",
@@ -204,7 +198,6 @@ async def test_a_pattern_that_never_ends_is_ended(
     assert "Stopped after 0.5 s" in str(said(failure.value.content)["stopped"])
 
 
-@pytest.mark.skipif(RIPGREP is None, reason="ripgrep is not installed")
 @pytest.mark.parametrize("searching", ["ripgrep"], indirect=True)
 async def test_ripgrep_respects_gitignore(look: Call, searching: ToolContext) -> None:
     (searching.cwd / ".gitignore").write_text("sub/\n", encoding="utf-8")

@@ -96,7 +96,7 @@ os.chmod(Path(sys.argv[1], "broker.db"), 0o400)
 """
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="rights there are access lists")
+@pytest.mark.skipif(sys.platform == "win32", reason="wrong platform: rights there are access lists")
 def test_a_read_only_directory_is_named_as_such() -> None:
     """Before there is a registry in it, and after: the log cannot be made then."""
     with tempfile.TemporaryDirectory() as directory:  # where a user without rights may go, too

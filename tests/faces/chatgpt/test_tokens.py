@@ -1,4 +1,5 @@
 import sys
+from importlib.util import find_spec
 
 import anyio
 import pytest
@@ -7,6 +8,7 @@ from chappie_bridge.codec.parts import Part
 from chappie_bridge.codec.tokens import Counter, estimate
 from chappie_bridge.codec.trim import trim
 from chappie_bridge.faces.chatgpt.tokens import Tokenizer, load_counter
+from tests.required import required
 
 pytestmark = pytest.mark.anyio
 
@@ -18,7 +20,7 @@ def in_words(text: str) -> int:
 
 
 def test_the_counter_is_that_of_o200k_base() -> None:
-    pytest.importorskip("toktok")
+    required(find_spec("toktok"), "the package toktok-rs")
     count = load_counter()
     # What would be one special token is seven of plain text: results are data.
     assert [count(text) for text in ["", "hello world", "<|endoftext|>"]] == [0, 2, 7]
