@@ -47,6 +47,8 @@ class Janitor:
         self._retention = Retention(
             operations=limits.keep_results,
             settled=limits.keep_results,
+            unsettled=limits.keep_deliveries,
+            questions=limits.keep_questions,
             audit=limits.keep_audit,
             audit_lines=limits.audit_lines,
         )

@@ -25,6 +25,10 @@ class Limits:
     """After a cancel the queue goes on when the device said nothing for so long."""
     keep_results: float = 86400.0
     """How long outcomes stay readable by `call {operation}`."""
+    keep_deliveries: float = 30 * 86400.0
+    """How long outcomes and answers wait for a conversation that does not come back."""
+    keep_questions: float = 90 * 86400.0
+    """After their last change."""
     keep_in_memory: int = 2_000
     """Finished operations kept in memory; older ones are recalled from the agent's journal."""
     keep_in_memory_bytes: int = 64 * 1024 * 1024

@@ -26,7 +26,7 @@ from chappie_broker.office import OwnersOffice
 from chappie_broker.state import StateDirectory
 from chappie_broker.store.port import StoreError
 from chappie_broker.store.rows import Device
-from chappie_broker.store.sqlite import SqliteStore
+from chappie_broker.store.sqlite import Options, SqliteStore
 
 from chappie_bridge.config import Address, Settings, SettingsError
 from chappie_bridge.wire.ids import DeviceId, Mint
@@ -90,7 +90,7 @@ async def serving(
     :raises StoreError: the registry cannot be opened."""
     mint = Mint()
     async with AsyncExitStack() as stack:
-        store = await SqliteStore.open(state.database)
+        store = await SqliteStore.open(state.database, Options(max_bytes=settings.registry_bytes))
         stack.push_async_callback(store.close)
         key = await store.meta_once("conversation-key", secrets.token_hex(32))
         codes, now = OneTimeCodes(time.monotonic), time.time()
@@ -157,6 +157,9 @@ def limits(settings: Settings) -> Limits:
         queue_caller=settings.queue_conversation,
         queue_seconds=settings.queue_seconds,
         keep_results=settings.keep_results,
+        keep_deliveries=settings.keep_deliveries,
+        keep_questions=settings.keep_questions,
+        mail_bytes=settings.waiting_bytes,
         keep_audit=settings.keep_audit,
         audit_lines=settings.audit_lines,
     )

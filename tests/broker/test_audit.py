@@ -62,8 +62,11 @@ async def test_what_does_not_fit_is_counted_and_said(tmp_path: Path) -> None:
 
 
 async def test_the_owner_says_how_much_of_the_log_is_kept(tmp_path: Path) -> None:
-    async with broker(tmp_path, keep_audit=60.0, audit_lines=1_000) as board:
-        assert board._janitor._retention == Retention(audit=60.0, audit_lines=1_000)
+    kept = {"keep_audit": 60.0, "keep_deliveries": 61.0, "keep_questions": 62.0, "keep_results": 63.0}
+    async with broker(tmp_path, audit_lines=1_000, **kept) as board:
+        assert board._janitor._retention == Retention(
+            audit=60.0, audit_lines=1_000, unsettled=61.0, questions=62.0, operations=63.0, settled=63.0
+        )
 
 
 def test_links_are_counted() -> None:

@@ -330,7 +330,8 @@ class Store(Protocol):
     # The house.
 
     async def prune(self, now: float, keep: Retention, max_rows: int = 500) -> int:
-        """One step of tidying: delete what is older than `keep` says, at most `max_rows` of each kind.
+        """One step of tidying: delete what is older than `keep` says, at most `max_rows` of each kind; an
+        undelivered outcome leaves a line in the audit log.
         Returns how many rows went; 0 says that nothing is left to do."""
         ...
 

@@ -278,6 +278,12 @@ DELETE FROM delivery WHERE id IN (
     SELECT id FROM delivery WHERE status = 'settled' AND settled_at < :before
     ORDER BY settled_at LIMIT :limit);
 
+-- name: note_unsettled
+-- Put into the audit log which deliveries nobody came back for: those that prune_unsettled forgets next.
+INSERT INTO audit (at, who, what, target, size, outcome)
+SELECT :now, origin_kind || ':' || origin, kind, session || ' ' || coalesce(operation, id), length(body), 'given up'
+FROM delivery WHERE status <> 'settled' AND created_at < :before ORDER BY created_at LIMIT :limit;
+
 -- name: prune_unsettled
 -- Forget deliveries that nobody came back for.
 DELETE FROM delivery WHERE id IN (

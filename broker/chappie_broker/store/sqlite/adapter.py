@@ -273,12 +273,14 @@ class _SqliteMethods(ABC, Store):
 
     async def prune(self, now: float, keep: Retention, max_rows: int = 500) -> int:
         def work(database: Database) -> int:
+            unsettled = now - keep.unsettled
+            database.run("note_unsettled", now=now, before=unsettled, limit=max_rows)
             # Children before parents, so that what loses its last child goes in the same step.
             steps = (
                 ("prune_keys", now),
                 ("prune_operations", now - keep.operations),
                 ("prune_settled", now - keep.settled),
-                ("prune_unsettled", now - keep.unsettled),
+                ("prune_unsettled", unsettled),
                 ("prune_questions", now - keep.questions),
                 ("prune_audit", now - keep.audit),
                 ("prune_conversations", now - keep.conversations),
