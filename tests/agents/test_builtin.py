@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 
 def opened(directory: Path, state: Path, **more: object) -> Opened:
     configuration = state / "configuration"
-    return open_session(directory, state, configuration=configuration, **more)  # type: ignore[arg-type]
+    return open_session(directory, state, configuration=configuration, **more)
 
 
 def close(session: Opened) -> None:

@@ -183,7 +183,7 @@ async def test_replies_find_their_requests_in_any_order() -> None:
         broker.link.send(view(result(2)).model_copy(update={"request": second.request}))
         broker.link.send(view(result(1)).model_copy(update={"request": first.request}))
         broker.link.send(view().model_copy(update={"request": 999}))  # nobody's
-    assert [outcome.value.results[0].call for outcome in outcomes] == ["c_1", "c_2"]  # type: ignore[attr-defined]
+    assert [outcome.value.results[0].call for outcome in outcomes] == ["c_1", "c_2"]
 
 
 async def test_a_failure_is_raised_as_the_error_it_is() -> None:
@@ -201,7 +201,7 @@ async def test_a_failure_is_raised_as_the_error_it_is() -> None:
 
 async def test_a_reply_of_another_kind_is_a_bug_and_says_so() -> None:
     board = RemoteSwitchboard()
-    linked(board, Recorder(lambda link, message: link.send(Done(request=message.request))))  # type: ignore[attr-defined]
+    linked(board, Recorder(lambda link, message: link.send(Done(request=message.request))))
     with pytest.raises(Internal, match="Chat with Done"):
         await board.chat(Chat(text=""))
 

@@ -221,7 +221,7 @@ async def test_a_broker_of_another_machine_is_tried_less_and_less_often() -> Non
 async def test_jitter_spreads_each_pause_over_its_second_half() -> None:
     for jitter, expected in ((0.0, FIRST_PAUSE / 2), (0.5, FIRST_PAUSE * 0.75), (1.0, FIRST_PAUSE)):
         taken = anyio.Event()
-        pauses = Pauses(lambda count, taken=taken: taken.set())  # type: ignore[misc]
+        pauses = Pauses(lambda count, taken=taken: taken.set())
         with room() as directory:
             async with running(a_dial(directory / "s", Recorder(), jitter=lambda j=jitter: j, pause=pauses)):
                 await taken.wait()
@@ -263,7 +263,7 @@ async def test_a_steady_link_that_breaks_is_dialled_again_at_once(monkeypatch: p
             await agent.until_events("up")
             for number in range(3):
                 dial.send(Withdraw(request=number))
-                await broker.until(lambda number=number: len(broker.messages) == number + 1)  # type: ignore[misc]
+                await broker.until(lambda number=number: len(broker.messages) == number + 1)
             assert pauses.taken == [FIRST_PAUSE] * 3
             assert dial.failures == 1
 
@@ -494,4 +494,4 @@ async def test_what_a_dial_says_first_is_what_it_is() -> None:
     hello, *headers = found
     assert headers == [f"Bearer {TOKEN}"]
     assert TOKEN not in repr(hello)
-    assert (hello.role, hello.instance, hello.name, hello.version) == ("caller", "i_dial", "nom", "9")  # type: ignore[attr-defined]
+    assert (hello.role, hello.instance, hello.name, hello.version) == ("caller", "i_dial", "nom", "9")

@@ -60,7 +60,7 @@ class Rig:
         self.say(message)
         got = await self.link.one(
             Request,
-            lambda each: each.request == message.request and not isinstance(each, OpenSink),  # type: ignore[arg-type]
+            lambda each: each.request == message.request and not isinstance(each, OpenSink),
         )
         assert isinstance(got, reply), got
         return got

@@ -242,7 +242,7 @@ async def test_results_that_do_not_fit_a_message_are_spilled_and_readable_whole(
             piece = (await read(on, link, entry=short.call, offset=offset)).text
             assert piece is not None
             whole += piece.text.encode()
-            offset = piece.next_offset  # type: ignore[assignment]
+            offset = piece.next_offset
         assert whole == data
     async with stage(tmp_path, gate.tools()) as on:
         link = await on.link()

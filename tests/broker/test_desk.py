@@ -354,7 +354,7 @@ async def test_a_reply_too_large_for_one_message_comes_in_parts() -> None:
         desk.received(link, Submit(request=5))
         *parts, last = await link.replies(7)
         assert all(isinstance(part, ViewPart) and part.request == 5 for part in parts)
-        assert [(part.deferred, part.result.call) for part in parts] == [  # type: ignore[attr-defined]
+        assert [(part.deferred, part.result.call) for part in parts] == [
             *((None, f"c_{number}") for number in range(4)),
             (1, "c_8"),
             (1, "c_9"),

@@ -61,7 +61,7 @@ async def test_a_code_makes_one_device_and_a_lost_answer_can_be_asked_for_again(
             await known.enrol(enrolment("b", code))
         for other in ("login", "consent"):
             with pytest.raises(Forbidden):
-                await known.enrol(enrolment("b", codes.make(other)))  # type: ignore[arg-type]
+                await known.enrol(enrolment("b", codes.make(other)))
         again = await devices(store)  # the broker restarts
         assert again.authenticate("a") == made.device
 

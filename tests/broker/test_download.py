@@ -85,7 +85,7 @@ async def serving(
 
 
 def bounds(server: Server, **more: object) -> Bounds:
-    return Bounds(allowed=Allowed.of([f"http://127.0.0.1:{server.port}"]), **more)  # type: ignore[arg-type]
+    return Bounds(allowed=Allowed.of([f"http://127.0.0.1:{server.port}"]), **more)
 
 
 async def fetched(url: str, given: Bounds, **more: str) -> tuple[bytes, int | None]:
@@ -104,7 +104,7 @@ async def fetched(url: str, given: Bounds, **more: str) -> tuple[bytes, int | No
             flow.forward(len(data))
             pipe.written(offset + len(data))
 
-        pipe.put = take  # type: ignore[method-assign]
+        pipe.put = take
         with anyio.fail_after(10):
             whole = await feed.run(pipe)
         assert whole.size == sum(map(len, taken))

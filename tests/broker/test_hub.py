@@ -417,7 +417,7 @@ async def test_a_link_goes_on_where_it_was_cut() -> None:
                 assert welcome.resumed
                 assert welcome.received == 3
                 replayed = [decode(await second.recv()) for _ in range(3)]
-                assert [item.message for item in replayed] == [  # type: ignore[union-attr]
+                assert [item.message for item in replayed] == [
                     Withdraw(request=number) for number in (2, 3, 4)
                 ]
             assert heard.names[:3] == ["up", "down", "back"]
@@ -653,7 +653,7 @@ async def test_a_peer_that_reads_nothing_fills_its_own_window_only() -> None:
             slow.transport.resume_reading()
             for number in range(sent):
                 found = decode(await slow.recv())
-                assert found.message == Withdraw(request=number)  # type: ignore[union-attr]
+                assert found.message == Withdraw(request=number)
             await slow.send(frame(1, sent, encode(Withdraw(request=0))))
             await heard.until(lambda: len(heard.messages) == 1)
             link.send(Withdraw(request=sent))

@@ -36,7 +36,7 @@ async def test_a_default_that_is_being_saved_decides_for_those_beside_it(
                 await go_on.wait()
                 if fails:
                     raise StoreFull(tmp_path)
-            await save(conversation, session, at)  # type: ignore[arg-type]
+            await save(conversation, session, at)
             saved.append(session)
 
         monkeypatch.setattr(store, "save_binding", slow)
@@ -79,7 +79,7 @@ async def test_a_default_that_was_only_reserved_gives_way_to_the_one_that_is_sav
         async def slow(conversation: object, session: str, at: float) -> None:
             going.set()
             await go_on.wait()
-            await save(conversation, session, at)  # type: ignore[arg-type]
+            await save(conversation, session, at)
 
         monkeypatch.setattr(store, "save_binding", slow)
 

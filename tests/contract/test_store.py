@@ -268,7 +268,7 @@ async def test_a_late_result_replaces_our_doubt(store: Store) -> None:
 
 async def test_an_operation_and_its_delivery_are_saved_together_or_not_at_all(store: Store) -> None:
     await store.save_operation(OPERATION)
-    broken = replace(DELIVERY, status="nonsense")  # type: ignore[arg-type]
+    broken = replace(DELIVERY, status="nonsense")
     with pytest.raises(Exception, match="constraint"):
         await store.finish_operation(OPERATION.id, Status.DONE, Executed.YES, at=33.0, delivery=broken)
     assert await store.operation(OPERATION.id) == OPERATION

@@ -20,7 +20,7 @@ def facts(**more: object) -> Facts:
     known: dict[str, object] = {
         "environment": {}, "meta": None, "ancestors": (), "cwd": "/work", "device": "desk",
     }  # fmt: skip
-    return Facts(**{**known, **more})  # type: ignore[arg-type]
+    return Facts(**{**known, **more})
 
 
 def test_the_owners_word_comes_first() -> None:

@@ -136,7 +136,7 @@ class Flow:
         self._signatures(body.get("local_function_signatures"))
         messages = body.get("messages")
         _that(isinstance(messages, list) and len(messages) == 1, "messages holds one message")
-        message: Json = messages[0]  # type: ignore[index]
+        message: Json = messages[0]
         self._message(message)
         parent = body.get("parent_message_id")
         if message["author"]["role"] == "tool":

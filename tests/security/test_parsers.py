@@ -76,7 +76,7 @@ def test_a_megabyte_of_anything_is_read_in_linear_time() -> None:
 
 def test_what_is_too_long_is_refused_before_it_is_read() -> None:
     """S14: an address of the right form, and one character too many."""
-    reference = Reference("s", "file", "i", "n")  # type: ignore[arg-type]
+    reference = Reference("s", "file", "i", "n")
     fits = f"{reference}{'x' * (MAX_ADDRESS - len(str(reference)))}"
     assert parse(fits).name.endswith("x")
     with pytest.raises(BadArguments):

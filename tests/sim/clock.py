@@ -110,7 +110,7 @@ class Loop(base_events.BaseEventLoop):
     def time(self) -> float:
         return self.now
 
-    def call_at(  # type: ignore[override]
+    def call_at(
         self,
         when: float,
         callback: Callable[..., Any],
@@ -120,8 +120,8 @@ class Loop(base_events.BaseEventLoop):
         """Timers of one moment in the order in which they were set."""
         timer = asyncio.TimerHandle(when, callback, args, self, context)
         self._timers += 1
-        heapq.heappush(self._scheduled, (when, self._timers, timer))  # type: ignore[attr-defined]
-        timer._scheduled = True  # type: ignore[attr-defined]
+        heapq.heappush(self._scheduled, (when, self._timers, timer))
+        timer._scheduled = True
         return timer
 
     def thaw(self, process: Process) -> None:
@@ -139,7 +139,7 @@ class Loop(base_events.BaseEventLoop):
         """There is no other thread that could call."""
 
     def _run_once(self) -> None:
-        timers, ready = self._scheduled, self._ready  # type: ignore[attr-defined]
+        timers, ready = self._scheduled, self._ready
         if not ready:
             while timers and timers[0][2]._cancelled:
                 heapq.heappop(timers)
@@ -197,8 +197,8 @@ def simulate(main: Callable[[Loop], Coroutine[Any, Any, _T]]) -> _T:
             return loop.run_until_complete(main(loop))
     finally:
         asyncio.set_event_loop(None)
-        loop._ready.clear()  # type: ignore[attr-defined]
-        loop._scheduled.clear()  # type: ignore[attr-defined]
+        loop._ready.clear()
+        loop._scheduled.clear()
         loop.close()
         del loop
         gc.collect(0)

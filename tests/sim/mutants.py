@@ -212,7 +212,7 @@ def forgets_waiters() -> Patch:
         try:
             return await ask(self, *args)
         except BaseException:
-            self._waiting[-len(self._waiting) - 1] = None  # type: ignore[assignment]
+            self._waiting[-len(self._waiting) - 1] = None
             raise
 
     return mock.patch.object(Correspondence, "ask", mutant)

@@ -94,7 +94,7 @@ class HubEnd(End):
             hello = decode(frame)
             assert isinstance(hello, Hello)
             try:
-                self._link = self._hub._greet(self, self._device, hello)  # type: ignore[arg-type]
+                self._link = self._hub._greet(self, self._device, hello)
             except BridgeError as error:
                 self.write(frame_refused(error))
                 self.wire.close(LOST)
@@ -142,7 +142,7 @@ class DialEnd(End):
         else:
             assert isinstance(answer, Welcome)
             self._welcomed_at = self._loop.time()
-            self._dial._welcomed(self, answer)  # type: ignore[arg-type]
+            self._dial._welcomed(self, answer)
             self.greeted.set()
 
     def chunk(self, data: bytes) -> None:
@@ -151,7 +151,7 @@ class DialEnd(End):
 
     def closed(self, codes: frozenset[int]) -> None:
         self._ended_at = self._loop.time()
-        self._dial._closed(self, codes)  # type: ignore[arg-type]
+        self._dial._closed(self, codes)
         self.greeted.set()
         self.over.set()
 

@@ -312,7 +312,7 @@ class World:
         self.note("clock of", "broker" if machine is self.broker else agent.name, seconds)
 
     def _type(self, agent: AgentMachine, name: str) -> None:
-        session = agent.sessions.get(name)  # type: ignore[call-overload]
+        session = agent.sessions.get(name)
         process = agent.process
         if session is None or process is None:
             return

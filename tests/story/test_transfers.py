@@ -198,7 +198,7 @@ async def test_fifty_cuts_of_either_link_lose_nothing(
         def counted(link: object, stream: int, offset: int, chunk: bytes) -> bool:
             nonlocal sent
             sent += len(chunk)
-            return received(link, stream, offset, chunk)  # type: ignore[arg-type]
+            return received(link, stream, offset, chunk)
 
         monkeypatch.setattr(b.opened.session, "received_chunk", counted)
         view = await w.broker.transfer(copy(a, b, "file", wait=0))

@@ -15,7 +15,7 @@ words = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
 def test_an_address_comes_back_as_what_it_was_made_of(
     session: str, kind: str, name: str, shown: str, capability: str | None
 ) -> None:
-    made = Reference(SessionId(session), kind, name, shown, capability)  # type: ignore[arg-type]
+    made = Reference(SessionId(session), kind, name, shown, capability)
     assert parse(str(made)) == made
 
 

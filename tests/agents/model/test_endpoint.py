@@ -197,7 +197,7 @@ async def test_a_sub_agent_is_a_session_under_its_parent_and_its_parents_call_sa
         asking = await on.link.one(Asking)
         assert asking.operation == batch.operation
         assert [(need.kind, need.session) for need in asking.needs] == [("subagent", f"{S}/a1")]
-        registered = on.house.sessions[f"{S}/a1"].info  # type: ignore[index]
+        registered = on.house.sessions[f"{S}/a1"].info
         assert (registered.parent, registered.agent) == (S, "claude")
         on.chat(f"{S}/a1", "Found it.")
         await work.until_end()
@@ -218,7 +218,7 @@ async def test_tools_that_start_sub_agents_are_hidden_unless_they_are_wanted(tmp
             program.asks()
             await on.link.one(Register)
             await anyio.sleep(1)
-            names = {tool.name for tool in on.house.sessions[S].tools}  # type: ignore[index]
+            names = {tool.name for tool in on.house.sessions[S].tools}
             assert ("task" in names) is subagents
 
 

@@ -30,7 +30,7 @@ S = "0199-pi-session"
 
 async def _held(on: Stage, program: Program) -> None:
     await on.link.until(lambda: program.session in on.link.registered())
-    session = on.house.sessions[program.session]  # type: ignore[index]
+    session = on.house.sessions[program.session]
     with anyio.fail_after(5):
         while not session.waits:  # noqa: ASYNC110  # it tells nobody
             await anyio.sleep(0.001)
@@ -273,7 +273,7 @@ async def test_a_restart_during_tools_runs_nothing_twice(tmp_path: Path) -> None
         batch = on.batch(S, ("say", {"text": "one"}))
         await reply.until_end()
     async with stage(tmp_path) as on:
-        assert batch.operation in on.house.sessions[S].known()  # type: ignore[index]
+        assert batch.operation in on.house.sessions[S].known()
         on.host.received(on.link, batch)  # the broker repeats it
         program.stage = on
         program.ran(reply, "said")
@@ -408,7 +408,7 @@ async def test_a_summary_is_a_model_request_and_nothing_runs_meanwhile(tmp_path:
         assert (await asked.until_end()).message()["content"] == "The summary."
         assert on.link.all(RequestEnded)[0].request == opened.request.id
         late = on.chat(S, "Again.", reply_to=opened.request.id)
-        assert (await on.link.finished(late.operation)).error.code == "request_closed"  # type: ignore[union-attr]
+        assert (await on.link.finished(late.operation)).error.code == "request_closed"
 
 
 async def test_a_summary_asked_for_behind_a_full_link_is_told_once_there_is_room(tmp_path: Path) -> None:

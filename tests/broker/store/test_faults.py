@@ -264,7 +264,7 @@ def test_each_failure_is_an_error_of_the_closed_list_and_says_what_to_do(
 async def test_a_write_that_fails_half_way_is_undone(adapter: type[SqliteStore], tmp_path: Path) -> None:
     store = await adapter.open(tmp_path / "broker.db")
     with pytest.raises(sqlite3.IntegrityError):
-        await store.append_audit([LINE, replace(LINE, who=None)])  # type: ignore[arg-type]
+        await store.append_audit([LINE, replace(LINE, who=None)])
     assert await store.audit_page() == ()
     await store.append_audit([LINE])
     await store.close()

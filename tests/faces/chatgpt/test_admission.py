@@ -137,7 +137,7 @@ def test_an_open_server_takes_everybody_for_its_owner() -> None:
 )
 def test_an_allow_list_that_cannot_be_read_is_an_error(wrong: dict[str, list[str]]) -> None:
     with pytest.raises(ValueError, match="is not"):
-        Admission([], **wrong)  # type: ignore[arg-type]
+        Admission([], **wrong)
 
 
 def test_an_empty_credential_is_an_error() -> None:

@@ -44,7 +44,7 @@ def test_the_tools_and_their_parameters_only_ever_grow() -> None:
     }
     assert set(known) <= set(DEFINITIONS)
     for name, parameters in known.items():
-        assert parameters <= set(DEFINITIONS[name]["inputSchema"]["properties"])  # type: ignore[index, call-overload, arg-type]
+        assert parameters <= set(DEFINITIONS[name]["inputSchema"]["properties"])
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -102,6 +102,6 @@ def test_the_first_512_characters_of_the_instructions_stand_alone() -> None:
 def test_the_instructions_are_short_and_name_no_tool_that_is_not_there() -> None:
     assert estimate(INSTRUCTIONS) < 700
     named = set(re.findall(r"`([a-z_]+)`", INSTRUCTIONS))
-    parameters = {key for each in DEFINITIONS.values() for key in each["inputSchema"]["properties"]}  # type: ignore[index, call-overload, union-attr]
+    parameters = {key for each in DEFINITIONS.values() for key in each["inputSchema"]["properties"]}
     fields = {"running", "asking", "needs", "executed", "yes", "unknown", "status", "trimmed", "more"}
     assert named <= set(DEFINITIONS) | parameters | fields

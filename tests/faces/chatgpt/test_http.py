@@ -158,7 +158,7 @@ async def test_one_handle_of_two_principals_is_two_requests_to_the_broker() -> N
         for key in ("first", "second"):
             async with client(url, {"X-Chappie-Key": key}) as http:
                 await called(http, "call", {"operation": "op_1"}, openai__session="v1/a")
-    assert [asked.caller.principal for asked in board.asked] == ["one", "two"]  # type: ignore[attr-defined]
+    assert [asked.caller.principal for asked in board.asked] == ["one", "two"]
 
 
 async def test_a_modern_request_with_blanks_around_its_headers_is_served() -> None:

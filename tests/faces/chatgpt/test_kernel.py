@@ -83,7 +83,7 @@ HANDSHAKE = [
 MODERN = [
     message("server/discover", {"_meta": ENVELOPE}),
     message("tools/list", {"_meta": ENVELOPE}),
-    message("tools/call", {**CALL, "_meta": {**CALL["_meta"], **ENVELOPE}}),  # type: ignore[dict-item]
+    message("tools/call", {**CALL, "_meta": {**CALL["_meta"], **ENVELOPE}}),
     message("tools/call", CALL),
     message(
         "tools/call", {"name": "echo", "_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}}

@@ -49,7 +49,7 @@ class Rig:
         audit = Audit(store, now=lambda: self.now, limit=1000)
         later: list[Callable[[], Any]] = []
         self.apps = Apps(store, audit, later.append, now=lambda: self.now, bounds=Bounds())
-        self.apps.document = self._fetch  # type: ignore[method-assign]
+        self.apps.document = self._fetch
         self.board = Scripted()
         self.http = self.client()
 
@@ -181,13 +181,13 @@ async def test_an_app_registers_is_let_in_and_uses_the_tools(rig: Rig) -> None:
     assert (tokens["token_type"], tokens["expires_in"]) == ("Bearer", ACCESS_SECONDS)
     assert (await rig.use(tokens["access_token"])).status_code == 200
     (asked,) = rig.board.asked
-    assert asked.caller.principal.startswith("app:")  # type: ignore[attr-defined]
-    assert asked.caller.credential  # type: ignore[attr-defined]
+    assert asked.caller.principal.startswith("app:")
+    assert asked.caller.credential
 
 
 async def test_the_install_secret_goes_on_working(rig: Rig) -> None:
     assert (await rig.use(SECRET)).status_code == 200
-    assert rig.board.asked[0].caller.principal == "owner"  # type: ignore[attr-defined]
+    assert rig.board.asked[0].caller.principal == "owner"
 
 
 async def test_an_apps_document_is_its_registration(rig: Rig) -> None:
@@ -231,7 +231,7 @@ async def test_one_app_is_one_principal_whatever_its_consent(rig: Rig) -> None:
     one, other = await registered(rig), await registered(rig)
     for client in (one, one, other):
         await rig.use((await rig.tokens(client))["access_token"])
-    first, again, second = [asked.caller for asked in rig.board.asked]  # type: ignore[attr-defined]
+    first, again, second = [asked.caller for asked in rig.board.asked]
     assert first.principal == again.principal != second.principal
     assert first.credential != again.credential
 

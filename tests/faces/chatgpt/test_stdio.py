@@ -103,7 +103,7 @@ async def test_a_process_is_one_conversation_unless_the_request_names_one() -> N
         await wire.ask(request("call", NOOP, openai__session="v1/a"))
     async with bridge(board) as wire:
         await wire.ask(request("call", NOOP))
-    callers = [asked.caller for asked in board.asked]  # type: ignore[attr-defined]
+    callers = [asked.caller for asked in board.asked]
     assert [caller.source for caller in callers] == ["stdio", "stdio", "openai", "stdio"]
     assert callers[0].value == callers[1].value != callers[3].value
     assert len(callers[0].value) >= 32
@@ -129,7 +129,7 @@ async def test_both_eras_are_spoken_on_one_pipe() -> None:
         single = {"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": {"_meta": modern}}
         assert (await wire.ask(single))["result"]["supportedVersions"] == ["2026-07-28"]
     (asked,) = board.asked
-    assert asked.caller.label == "one"  # type: ignore[attr-defined]
+    assert asked.caller.label == "one"
 
 
 async def test_a_long_line_and_a_short_one_are_both_answered() -> None:
@@ -397,4 +397,4 @@ async def test_the_sdks_own_client_calls_over_stdio(mode: Any) -> None:
         async with Client(stdio_client(server), mode=mode) as session:
             assert len((await session.list_tools()).tools) == len(TOOLS)
             found = await session.call_tool("call", {"calls": [{"name": "say", "arguments": {"text": "✓"}}]})
-    assert found.content[-1].text == "stdio ✓"  # type: ignore[union-attr]
+    assert found.content[-1].text == "stdio ✓"

@@ -25,7 +25,7 @@ ACTIONS = ("cancel", "approve", "answer", "revoke", "logout")
 def addresses() -> list[str]:
     """Every route of the site."""
     site = Site(Owner(), Owner(), public_url="", clock=lambda: 0.0)
-    return sorted({route.path for route in site._app.routes})  # type: ignore[attr-defined]
+    return sorted({route.path for route in site._app.routes})
 
 
 async def test_a_code_is_good_for_one_login() -> None:

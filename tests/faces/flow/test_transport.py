@@ -38,7 +38,7 @@ class NoTools:
 
 
 def talk(settings: FlowSettings, shown: list[Any]) -> Talk:
-    return Talk(conversation(), Transport(settings), NoTools(), shown.append)  # type: ignore[arg-type]
+    return Talk(conversation(), Transport(settings), NoTools(), shown.append)
 
 
 async def test_a_turn_over_http_whatever_the_pieces(settings: Make) -> None:

@@ -235,7 +235,7 @@ def test_a_stored_conversation_that_does_not_follow_is_not_acted_on() -> None:
             "x": {"message": {"id": "x", "author": {"role": "assistant"}, "recipient": "local.echo"}}
         },
     }
-    driver.peer.conversation_as_stored = lambda: foreign  # type: ignore[method-assign]
+    driver.peer.conversation_as_stored = lambda: foreign
     assert driver.say("tell").state is State.FAILED
     assert not driver.ran
 
@@ -411,7 +411,7 @@ def test_both_forms_of_the_hidden_flag_are_accepted() -> None:
 def test_an_answer_to_a_challenge_is_good_once() -> None:
     peer = Flow([[Say("one")], [Say("two")]])
     once = peer.challenge()
-    peer.challenge = lambda: once  # type: ignore[method-assign]
+    peer.challenge = lambda: once
     driver = Driver(conversation(), peer)
     assert driver.say("hi").state is State.FINISHED
     assert "was used" in driver.say("hi").reason
