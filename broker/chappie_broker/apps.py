@@ -166,6 +166,10 @@ class Apps:
                 return _held(grant, until)
         return None
 
+    def stands(self, grant: GrantId) -> bool:
+        """Has this consent not ended?"""
+        return grant in self._grants
+
     async def revoke(self, token: str, app: AppId) -> None:
         """The app gives a token back: with it goes the consent.  Any other token changes nothing."""
         for kind in ("a", "r"):

@@ -156,6 +156,10 @@ class Consents(Protocol):
         """Who sends this access token, when it is good for `resource` now."""
         ...
 
+    def stands(self, grant: GrantId) -> bool:
+        """Has this consent not ended?"""
+        ...
+
     async def refreshable(self, token: str) -> Held | None:
         """What a refresh token is good for.  One that was used up ends its consent."""
         ...

@@ -44,6 +44,7 @@ class Exchange:
         "session",
         "subject",
         "tell",
+        "withdrawn",
     )
 
     def __init__(
@@ -71,6 +72,8 @@ class Exchange:
         """Lone surrogates of the request that became U+FFFD."""
         self.tell: Callable[[bytes], Awaitable[None]] | None = None
         """Sends a message ahead of the answer; None where the client's way takes one message only."""
+        self.withdrawn: Callable[[], str] = str
+        """What a client must read that may learn nothing any more: `WWW-Authenticate`; empty: it may."""
         self._receipts: list[ReceiptId] = []
 
     def caller(self, meta: Mapping[str, Any] | None) -> Caller:

@@ -7,6 +7,7 @@ that was there: a server's `send` succeeds towards one that is long gone, only `
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import anyio
@@ -23,6 +24,7 @@ from chappie_bridge.faces.chatgpt.oauth import metadata
 from chappie_bridge.faces.chatgpt.oauth.routes import Door
 from chappie_bridge.faces.dashboard import AT as DASHBOARD
 from chappie_bridge.faces.dashboard import Dashboard
+from chappie_bridge.wire.access import Held
 from chappie_bridge.wire.errors import (
     BadArguments,
     BridgeError,
@@ -143,12 +145,11 @@ class Gate:
             await _refuse(send, Refusal(404, Unsupported("There is nothing here. MCP is served at `/mcp`.")))
 
     async def _mcp(self, method: str, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
-        principal, credential = self._admission.principal(headers), ""
+        principal, held = self._admission.principal(headers), None
         challenge = self._challenge(headers)
         if isinstance(principal, Refusal) and self._door is not None:
             held = self._door.held(headers)
-            if held is not None:
-                principal, credential = held.principal, held.grant
+            principal = principal if held is None else held.principal
         if isinstance(principal, Refusal):
             self._count.refused[principal.status] += 1
             await _refuse(send, principal, challenge)
@@ -162,7 +163,7 @@ class Gate:
             self._count.under_way += 1
             self._count.taken += 1
             try:
-                await self._exchange(principal, headers, receive, send, credential)
+                await self._exchange(principal, held, headers, receive, send)
             finally:
                 self._count.under_way -= 1
 
@@ -195,7 +196,12 @@ class Gate:
             await send({"type": "http.response.body", "body": body})
 
     async def _exchange(
-        self, principal: str, headers: Mapping[str, str], receive: Receive, send: Send, credential: str
+        self,
+        principal: str,
+        held: Held | None,
+        headers: Mapping[str, str],
+        receive: Receive,
+        send: Send,
     ) -> None:
         exchange = Exchange(
             principal,
@@ -204,8 +210,10 @@ class Gate:
             conversation=headers.get("x-chappie-conversation", ""),
             client=headers.get("user-agent", ""),
             subject=headers.get("x-openai-subject", ""),
-            credential=credential,
+            credential="" if held is None else held.grant,
         )
+        if held is not None and self._door is not None:
+            exchange.withdrawn = partial(self._door.withdrawn, held, headers)
         sent = False
         client: _Client | None = None
         answer: Answer | None = None

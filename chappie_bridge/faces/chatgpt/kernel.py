@@ -42,6 +42,9 @@ VERSION_HEADER = "mcp-protocol-version"
 SECURITY_SCHEMES = "securitySchemes"
 """A tool's key of ChatGPT's own."""
 
+WWW_AUTHENTICATE = "mcp/www_authenticate"
+"""In a failed result's `_meta`: ChatGPT offers to connect anew, for tools that have security schemes."""
+
 
 class Answer(NamedTuple):
     """`status` is HTTP's; `body` a line of JSON, or empty when nothing is owed (a notification)."""

@@ -7,7 +7,7 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
 from chappie_bridge.faces.chatgpt.exchange import Exchange
-from chappie_bridge.wire.errors import BridgeError, Overloaded, TooLarge
+from chappie_bridge.wire.errors import BridgeError, Forbidden, Overloaded, TooLarge
 from chappie_bridge.wire.ports import Switchboard
 from chappie_bridge.wire.reference import TEMPLATE, parse
 from chappie_bridge.wire.requests import FetchBytes
@@ -76,6 +76,8 @@ class Resources:
                         capability=reference.capability,
                     )
                     part = await self._switchboard.fetch(request)
+                    if exchange.withdrawn():
+                        raise Forbidden("The consent of this app ended while the request was under way.")
                     size = part.size
                     if size > RESOURCE_MAX:
                         raise TooLarge(f"It has {size} bytes; at most {RESOURCE_MAX} can be read at once.")

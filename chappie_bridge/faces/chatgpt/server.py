@@ -20,7 +20,7 @@ from chappie_bridge.faces.chatgpt import widget
 from chappie_bridge.faces.chatgpt.admission import Admission, Credential, public_base
 from chappie_bridge.faces.chatgpt.exchange import Exchange
 from chappie_bridge.faces.chatgpt.gate import Gate
-from chappie_bridge.faces.chatgpt.kernel import SECURITY_SCHEMES, Json, Kernel, logged
+from chappie_bridge.faces.chatgpt.kernel import SECURITY_SCHEMES, WWW_AUTHENTICATE, Json, Kernel, logged
 from chappie_bridge.faces.chatgpt.oauth.metadata import SCOPE
 from chappie_bridge.faces.chatgpt.oauth.routes import Door
 from chappie_bridge.faces.chatgpt.present import Presented, Presenter, text_block
@@ -30,7 +30,7 @@ from chappie_bridge.faces.chatgpt.stdio import Pipe
 from chappie_bridge.faces.chatgpt.tool import Turn
 from chappie_bridge.faces.chatgpt.tools import TOOLS
 from chappie_bridge.faces.dashboard import Dashboard
-from chappie_bridge.wire.errors import BadArguments, BridgeError, Internal, Unsupported
+from chappie_bridge.wire.errors import BadArguments, BridgeError, Executed, Forbidden, Internal, Unsupported
 from chappie_bridge.wire.ports import Consents, Office, Switchboard
 
 NAME = "chappie-bridge"
@@ -174,10 +174,18 @@ class _Desk:
         exchange = cast("Exchange", ctx.request)
         try:
             shown = await self._run(exchange, params.name, params.arguments or {}, ctx.meta)
+            if exchange.withdrawn():
+                raise Forbidden(
+                    "The consent of this app ended while the request was under way.",
+                    hint="Connect the app anew.",
+                    executed=Executed.UNKNOWN,
+                )
         except Exception as error:
             exchange.settle(self._switchboard, sent=False)  # whatever it was to tell, it does not
             shown = Presented([text_block(failure_line(_known(error).failure()))], is_error=True)
         result: Json = {"content": shown.content, "isError": shown.is_error, "resultType": "complete"}
+        if challenge := exchange.withdrawn():
+            result["_meta"] = {WWW_AUTHENTICATE: [challenge]}
         return result if shown.structured is None else {**result, "structuredContent": shown.structured}
 
     async def _run(

@@ -23,9 +23,11 @@ from chappie_broker.store.sqlite import InlineSqliteStore
 from chappie_bridge.faces.chatgpt.oauth.metadata import is_document, is_redirect
 from chappie_bridge.faces.chatgpt.server import build
 from chappie_bridge.wire.errors import DownloadFailed
+from chappie_bridge.wire.ids import AppId
 from chappie_bridge.wire.messages import Done
 from chappie_bridge.wire.owner import RedeemCode
-from tests.faces.chatgpt.scripted import SECRET, Scripted, request, settings
+from chappie_bridge.wire.requests import Bytes, OperationView
+from tests.faces.chatgpt.scripted import NOOP, SECRET, Scripted, error, request, settings, view
 from tests.peer.switchboard import ScriptedSwitchboard
 
 pytestmark = pytest.mark.anyio
@@ -34,6 +36,7 @@ PUBLIC = "https://bridge.example"
 BACK = "https://chatgpt.com/connector_platform_oauth_redirect"
 VERIFIER = "v" * 64
 CHALLENGE = base64.urlsafe_b64encode(hashlib.sha256(VERIFIER.encode()).digest()).decode().rstrip("=")
+FILE = "chappie://session/s_one/file/u-1/a.zip?chatId=c"
 CIMD = "https://chatgpt.com/oauth/client.json"
 
 
@@ -330,6 +333,62 @@ async def test_a_token_that_is_given_back_ends_the_consent(rig: Rig, which: str)
         answer = await rig.http.post("/revoke", data={"token": tokens[which], "client_id": who})
         assert answer.status_code == 200
         assert (await rig.use(tokens["access_token"])).status_code == left
+
+
+async def test_an_app_whose_consent_ends_during_a_call_learns_no_more(rig: Rig) -> None:
+    """S23: it is told in the way that ChatGPT needs before it offers to connect anew."""
+    client = await registered(rig)
+    access = (await rig.tokens(client))["access_token"]
+
+    async def revoked(_: Any) -> OperationView:
+        await rig.apps.revoke_app(AppId(client))
+        return view()
+
+    rig.board.on["call"] = revoked
+    headers = {"Authorization": f"Bearer {access}"}
+    answer = await rig.http.post("/mcp", json=request("call", NOOP), headers=headers)
+    result = answer.json()["result"]
+    shown = error(result)
+    assert (shown["code"], shown["executed"]) == ("forbidden", "unknown")
+    (challenge,) = result["_meta"]["mcp/www_authenticate"]
+    assert challenge.startswith(
+        f'Bearer resource_metadata="{PUBLIC}/.well-known/oauth-protected-resource/mcp"'
+    )
+    assert 'error="invalid_token"' in challenge
+    assert "error_description=" in challenge
+    assert True not in rig.board.receipts["r_1"]  # what it did not learn is offered again
+    refused = await rig.http.post("/mcp", json=request("call", NOOP), headers=headers)
+    assert (refused.status_code, "invalid_token" in refused.headers["www-authenticate"]) == (401, True)
+
+
+async def test_an_app_whose_consent_ends_during_a_read_gets_no_bytes(rig: Rig) -> None:
+    """S23"""
+    client = await registered(rig)
+    access = (await rig.tokens(client))["access_token"]
+
+    async def revoked(_: Any) -> Bytes:
+        await rig.apps.revoke_app(AppId(client))
+        return Bytes(data="QUJD", size=3)
+
+    rig.board.on["fetch"] = revoked
+    reading = {"jsonrpc": "2.0", "id": 1, "method": "resources/read", "params": {"uri": FILE}}
+    headers = {"Authorization": f"Bearer {access}"}
+    answer = await rig.http.post("/mcp", json=reading, headers=headers)
+    assert answer.json()["error"]["data"]["code"] == "forbidden"
+    assert "QUJD" not in answer.text
+
+
+async def test_a_token_that_grows_old_during_a_call_was_good_when_it_came(rig: Rig) -> None:
+    access = (await rig.tokens(await registered(rig)))["access_token"]
+
+    async def slow(_: Any) -> OperationView:
+        rig.now += ACCESS_SECONDS + 1
+        return view()
+
+    rig.board.on["call"] = slow
+    headers = {"Authorization": f"Bearer {access}"}
+    answer = await rig.http.post("/mcp", json=request("call", NOOP), headers=headers)
+    assert (answer.json()["result"]["isError"], "_meta" in answer.json()["result"]) == (False, False)
 
 
 async def test_the_registry_holds_no_token(rig: Rig, tmp_path: Path) -> None:

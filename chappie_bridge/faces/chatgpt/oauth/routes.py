@@ -76,6 +76,13 @@ class Door:
             return None
         return self._consents.bearer(token.strip(), metadata.resource(base))
 
+    def withdrawn(self, held: Held, headers: Mapping[str, str]) -> str:
+        """The challenge for who came in by a consent that has ended since; empty while it stands.  A token
+        that only grew old was good when the request came."""
+        if self._consents.stands(held.grant):
+            return ""
+        return metadata.challenge(self.base(headers), "invalid_token", "The owner's consent has ended.")
+
     async def answer(self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
         """For a path of `routes`."""
         methods, answer = self.routes[scope["path"]]
