@@ -690,7 +690,7 @@ class Broker:
             seq=operation.seq,
             results=operation.ordered_results,
             files=operation.files(),
-            error=operation.error,
+            error=operation.failure,
             needs=operation.needs,
             queue=queue,
             joined=joined,

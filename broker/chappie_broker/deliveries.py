@@ -314,7 +314,7 @@ def deferred(operation: Operation) -> DeferredItem:
         executed=operation.executed,
         results=operation.ordered_results,
         files=operation.files(),
-        error=operation.error,
+        error=operation.failure,
     )
 
 

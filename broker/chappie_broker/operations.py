@@ -102,6 +102,11 @@ class Operation:
         await self._changed.wait()
 
     @property
+    def failure(self) -> Failure | None:
+        """Its error, which says of all its calls whether any ran."""
+        return self.error and self.error.model_copy(update={"executed": self.executed})
+
+    @property
     def ordered_results(self) -> tuple[ToolResult, ...]:
         return tuple(self.results[index] for index in sorted(self.results))
 

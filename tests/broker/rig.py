@@ -16,7 +16,7 @@ from chappie_broker.store.rows import Device
 from chappie_broker.store.sqlite import InlineSqliteStore
 
 from chappie_bridge.wire.blocks import Text
-from chappie_bridge.wire.errors import BridgeError, Denied, Executed, Overloaded, PathMissing
+from chappie_bridge.wire.errors import BridgeError, Cancelled, Denied, Executed, Overloaded, PathMissing
 from chappie_bridge.wire.ids import DeviceId, InstanceId, Mint, OperationId, SessionId
 from chappie_bridge.wire.messages import (
     Admit,
@@ -153,6 +153,7 @@ class ScriptedAgent:
         self, batch: RunBatch, *, status: str = "done", text: str = "ok", upto: int | None = None
     ) -> None:
         calls = batch.calls if upto is None else batch.calls[:upto]
+        error = Cancelled().failure() if status == "cancelled" else None
         for index, call in enumerate(calls):
             result = ToolResult(
                 call=call.id, name=call.name, is_error=False, duration_ms=1, content=(Text(text=text),)
@@ -168,6 +169,7 @@ class ScriptedAgent:
                 executed=Executed.YES,
                 cwd="/work",
                 count=len(batch.calls),
+                error=error,
             )
         )
 

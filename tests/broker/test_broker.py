@@ -366,6 +366,8 @@ async def test_cancel_of_running_work_reaches_the_agent_and_keeps_finished_calls
             ended = await board.call(Submit(caller=chat("a"), operation=view.operation, cancel=True))
         assert ended.status is Status.CANCELLED
         assert [result.name for result in ended.results] == ["one"]
+        assert ended.error is not None
+        assert (ended.executed, ended.error.executed) == (Executed.YES, Executed.YES)
 
 
 async def test_who_takes_a_request_back_stops_what_it_started(tmp_path: Path) -> None:
@@ -392,6 +394,8 @@ async def test_who_takes_a_request_back_stops_what_it_started(tmp_path: Path) ->
         (item,) = after.companions.items
         assert item.kind == "deferred"
         assert (item.status, [result.name for result in item.results]) == (Status.CANCELLED, ["one"])
+        assert item.error is not None
+        assert item.error.executed is Executed.YES
 
 
 async def test_a_cancel_goes_to_its_own_device_under_its_own_name_while_others_run(tmp_path: Path) -> None:
