@@ -6,7 +6,7 @@ begins many requests and ends none would take all descriptors and all memory.
 
 import asyncio
 import resource
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -38,6 +38,11 @@ MAX_CONNECTIONS = 12_000
 longest between two requests; where more than half are still to send a head, the first of those."""
 
 
+A_TURN = 2
+"""Connections whose first words are read, or whose end is dealt with, in one turn of the loop.  The others of
+a crowd that comes or goes at one moment are for its next turns: who is served already gets his in between."""
+
+
 class _Cycle(Protocol):
     response_complete: bool
 
@@ -52,6 +57,28 @@ class Doorstep:
         self._all: set[Any] = set()
         self._waiting: OrderedDict[Any, asyncio.TimerHandle] = OrderedDict()
         self._silent: OrderedDict[Any, None] = OrderedDict()
+        self._line: deque[Callable[[], None]] = deque()
+        """At most two for each connection: its first words and its end."""
+        self._taken = 0
+
+    def in_turn(self, step: Callable[[], None]) -> bool:
+        """Make a connection's first or last `step`; False: only in a later turn of the loop."""
+        now = not self._line and self._taken < A_TURN
+        if not self._taken:
+            asyncio.get_running_loop().call_soon(self._next_turn)
+        self._taken += 1
+        if now:
+            step()
+        else:
+            self._line.append(step)
+        return now
+
+    def _next_turn(self) -> None:
+        self._taken = min(len(self._line), A_TURN)
+        if self._taken:
+            asyncio.get_running_loop().call_soon(self._next_turn)
+        for _ in range(self._taken):
+            self._line.popleft()()
 
     def came(self, connection: Any) -> None:
         self._all.add(connection)
@@ -63,6 +90,18 @@ class Doorstep:
     def went(self, connection: Any) -> None:
         self._all.discard(connection)
         self.served(connection)
+
+    def first(self, connection: Any, data: bytes, read: Callable[[bytes], None]) -> None:
+        """The first words of a connection, to be read in its turn; until then it sends no more."""
+
+        def proceed() -> None:
+            if not connection.transport.is_closing():
+                connection.transport.resume_reading()
+                read(data)
+
+        if not self.in_turn(proceed):
+            self.served(connection)  # it sent something; that it waits is our affair
+            connection.transport.pause_reading()
 
     def silent(self, connection: Any) -> None:
         """Its answer is out, and nothing of another request has come."""
@@ -112,6 +151,7 @@ def _over_httptools(base: "type[HttpToolsProtocol]") -> Callable[..., asyncio.Pr
             self._bytes = 0
             self._whole = False
             """The last piece brought the end of a message."""
+            self._new = True
 
         def connection_made(self, transport: asyncio.Transport) -> None:
             super().connection_made(transport)
@@ -119,9 +159,16 @@ def _over_httptools(base: "type[HttpToolsProtocol]") -> Callable[..., asyncio.Pr
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._doorstep.went(self)
-            super().connection_lost(exc)
+            self._doorstep.in_turn(partial(super().connection_lost, exc))
 
         def data_received(self, data: bytes) -> None:
+            if self._new:
+                self._new = False
+                self._doorstep.first(self, data, self._read)
+            else:
+                self._read(data)
+
+        def _read(self, data: bytes) -> None:
             self._bytes += len(data)
             limit = HEAD_BYTES if self._in_head else self._doorstep.message_max
             # A piece that ends one message may begin the next; what it leaves over is counted with the next.
@@ -166,6 +213,7 @@ def _over_h11() -> Callable[..., asyncio.Protocol]:
         def __init__(self, doorstep: Doorstep, *given: Any, **more: Any) -> None:
             super().__init__(*given, **more)
             self._doorstep = doorstep
+            self._new = True
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # uvicorn names the concrete transport
             super().connection_made(transport)
@@ -173,9 +221,16 @@ def _over_h11() -> Callable[..., asyncio.Protocol]:
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._doorstep.went(self)
-            super().connection_lost(exc)
+            self._doorstep.in_turn(partial(super().connection_lost, exc))
 
         def data_received(self, data: bytes) -> None:
+            if self._new:
+                self._new = False
+                self._doorstep.first(self, data, self._read)
+            else:
+                self._read(data)
+
+        def _read(self, data: bytes) -> None:
             super().data_received(data)
             self._look(came=True)
 

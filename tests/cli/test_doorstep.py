@@ -5,7 +5,9 @@ import importlib
 import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any, cast
+from unittest.mock import Mock
 
 import anyio
 import pytest
@@ -165,3 +167,41 @@ async def test_an_endless_line_is_cut(kind: str, endless: bytes) -> None:
             pass
         writer.close()
         assert sent < 64 << 20
+
+
+async def test_of_a_crowd_a_few_are_read_in_one_turn_of_the_loop() -> None:
+    """S22: in the order in which they came; whoever is served already is not behind them."""
+    made, order = Doorstep(1 << 20), list[int]()
+    now = [made.in_turn(partial(order.append, number)) for number in range(10)]
+    assert (order, now) == ([0, 1], [True, True, *[False] * 8])
+    for turn in range(1, 5):
+        await asyncio.sleep(0)
+        assert order == list(range(2 * (turn + 1)))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert made.in_turn(partial(order.append, 10))
+
+
+async def test_everybody_of_a_crowd_is_answered(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doorstep, "A_TURN", 1)
+    async with bridge(kind) as port:
+        ends = [await asyncio.open_connection("127.0.0.1", port) for _ in range(100)]
+        for _, writer in ends:
+            writer.write(GOOD[0])
+        with anyio.fail_after(20):
+            for reader, writer in ends:
+                assert (await reader.readuntil(b"\r\n\r\n")).startswith(GOOD[1])
+                writer.close()
+        await good(port)
+
+
+async def test_the_words_of_who_left_before_his_turn_are_not_read() -> None:
+    gone = Mock()
+    gone.transport.is_closing.return_value = True
+    made, read = Doorstep(1 << 20), list[bytes]()
+    for _ in range(doorstep.A_TURN):
+        made.in_turn(lambda: None)
+    made.first(gone, b"POST", read.append)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert read == []

@@ -333,6 +333,14 @@ GUARDS = (
     ),
     Guard(
         "S22",
+        "a crowd is read a few connections a turn",
+        "chappie_bridge/cli/doorstep.py",
+        "not self._line and self._taken < A_TURN",
+        "True",
+        "tests/cli/test_doorstep.py::test_of_a_crowd_a_few_are_read_in_one_turn_of_the_loop",
+    ),
+    Guard(
+        "S22",
         "a body over HTTP has a size",
         _GATE,
         "if size > 2 * limit:",
