@@ -54,7 +54,7 @@ class Company:
 
     def arrives(self, origin: Origin, tunnel_request: str | None, sent: list[Parcel] | None = None) -> None:
         """A request of `origin`: what was sent to it has arrived, unless a tunnel brings the same request
-        once more.  `sent`: see `Dispatch.settle`."""
+        once more.  `sent`: see `Outcomes.settle`."""
         if self.knows(origin, tunnel_request):
             self.came_again(origin)
             return
@@ -62,7 +62,7 @@ class Company:
             self._requested[origin.id, tunnel_request] = None
             if len(self._requested) > MAX_REQUESTED:
                 self._requested.popitem(last=False)
-        self.dispatch.settle(origin.id, sent)
+        self.dispatch.outcomes.settle(origin.id, sent)
 
     def came_again(self, origin: Origin) -> None:
         """What the reply to the same request carried never arrived: it is offered again."""

@@ -3,7 +3,6 @@
 import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from time import time
 
@@ -11,29 +10,11 @@ import anyio
 from anyio.abc import TaskGroup
 
 from chappie_bridge.wire.batch import Status
-from chappie_bridge.wire.errors import (
-    BadArguments,
-    BridgeError,
-    Cancelled,
-    Executed,
-    Interrupted,
-    KeyReused,
-    Lost,
-    RequestClosed,
-    UnknownOperation,
-)
-from chappie_bridge.wire.ids import ConversationId, Mint, OperationId, ReceiptId, SessionId
-from chappie_bridge.wire.messages import (
-    Describe,
-    Description,
-    Done,
-    PostChat,
-    Recall,
-    RunBatch,
-    Typed,
-)
+from chappie_bridge.wire.errors import BadArguments, BridgeError, Executed, RequestClosed, UnknownOperation
+from chappie_bridge.wire.ids import ConversationId, Mint, OperationId, ReceiptId
+from chappie_bridge.wire.messages import Describe, Description, Done, PostChat, RunBatch, Typed
 from chappie_bridge.wire.owner import Measure
-from chappie_bridge.wire.ports import Link, stops
+from chappie_bridge.wire.ports import stops
 from chappie_bridge.wire.requests import (
     Ask,
     AssertAsked,
@@ -61,13 +42,7 @@ from chappie_bridge.wire.requests import (
     Unbind,
     Unbound,
 )
-from chappie_bridge.wire.values import (
-    Caller,
-    Companions,
-    Origin,
-    QueuePlace,
-    ToolCall,
-)
+from chappie_bridge.wire.values import Caller, Companions, Origin, QueuePlace, ToolCall
 
 from . import measures
 from .accompany import Company
@@ -80,6 +55,7 @@ from .deliveries import deferred, result_key
 from .directory import Session
 from .dispatch import Dispatch
 from .download import Bounds
+from .earlier import Earlier
 from .identity import Identity
 from .janitor import Janitor
 from .limits import LONGEST_WAIT, Limits
@@ -89,22 +65,14 @@ from .peers import Peers, named
 from .questions import Questions
 from .reading import Reading
 from .store.port import Store, StoreError
-from .store.rows import Conversation, DeliveryId, RequestKey
-from .store.rows import Operation as StoredOperation
+from .store.rows import Conversation, DeliveryId
 from .storing import storing
 from .subjects import Subjects
-from .targets import Targets, offline
+from .targets import Targets, link_of
 from .transfers import check
 from .writer import Writer
 
 log = logging.getLogger("chappie.broker")
-
-_WITHOUT_RESULTS: dict[Status, type[BridgeError]] = {
-    Status.LOST: Lost,
-    Status.CANCELLED: Cancelled,
-    Status.INTERRUPTED: Interrupted,
-}
-"""Ends that an operation can have without its agent."""
 
 
 class Broker:
@@ -148,6 +116,7 @@ class Broker:
         )
         self._parking = Parking(limits.waiting_requests)
         self._company = Company(self.dispatch, self._reading, store, self._writer.add)
+        self._earlier = Earlier(self.dispatch, self._company, store, now=now)
         self.questions = Questions(
             self.dispatch,
             self._targets,
@@ -274,7 +243,7 @@ class Broker:
             self._company.arrives(origin, request.tunnel_request)
             return await self._join(request, request.operation, origin, deadline)
         print_ = fingerprint(request)
-        first = await self._first(request, print_, origin, deadline)
+        first = await self._earlier.of(request, print_, origin, deadline)
         if first is not None:
             return await self._answer(first, origin, deadline, joined=True)
         self._company.arrives(origin, request.tunnel_request)
@@ -304,7 +273,7 @@ class Broker:
         deadline = anyio.current_time() + min(request.wait, LONGEST_WAIT)
         conversation, origin = self._who(request.caller)
         print_ = chat_fingerprint(request)
-        first = self._same(print_, origin, request.tunnel_request)
+        first = self._earlier.same(print_, origin, request.tunnel_request)
         if first is not None:
             return await self._answer(first, origin, deadline, joined=True)
         self._company.arrives(origin, request.tunnel_request)
@@ -333,7 +302,7 @@ class Broker:
         check(request)
         conversation, origin = self._who(request.caller)
         print_ = transfer_fingerprint(request)
-        first = self._same(print_, origin, request.tunnel_request)
+        first = self._earlier.same(print_, origin, request.tunnel_request)
         if first is not None:
             return await self._answer(first, origin, deadline, joined=True)
         self._company.arrives(origin, request.tunnel_request)
@@ -371,7 +340,7 @@ class Broker:
             deadline = anyio.current_time() + self._limits.offline_grace
             await self._targets.online(session, deadline)
             await self._peers.admit(origin, session, "read its transcript", deadline + LONGEST_WAIT)
-            page = await self._reading.history(session, self._link(session), request)
+            page = await self._reading.history(session, link_of(session), request)
         return HistoryView(
             target=session.head,
             pending=self._company.pending(session, origin),
@@ -383,12 +352,12 @@ class Broker:
         _, origin = self._who(request.caller)
         session, seconds = self._directory.get(request.session), self._limits.ask_seconds
         await self._peers.admit(origin, session, "read bytes", anyio.current_time() + seconds)
-        return await self._reading.fetch(request, self._link(session))
+        return await self._reading.fetch(request, link_of(session))
 
     async def say(self, request: TypeInput) -> Done:
         session = self._directory.get(request.session)
         message = Typed(session=session.info.id, content=request.content)
-        return await self.dispatch.rpc.ask(self._link(session), message, Done, self._limits.ask_seconds)
+        return await self.dispatch.rpc.ask(link_of(session), message, Done, self._limits.ask_seconds)
 
     async def unbind(self, request: Unbind) -> Unbound:
         session = self._directory.get(request.session)
@@ -422,7 +391,7 @@ class Broker:
             sending.operation.shown = True
             sending.operation.delivered |= sending.final
             if sending.final and sending.operation.origin.kind == "shell":
-                self.dispatch.arrived(sending.operation)
+                self.dispatch.outcomes.arrived(sending.operation)
         stored = [DeliveryId(parcel.key) for parcel in sending.parcels if parcel.stored]
         if stored and sent:
             self._writer.add(partial(self._store.mark_sent, stored, self._now()))
@@ -442,17 +411,12 @@ class Broker:
     def _who(self, caller: Caller) -> tuple[ConversationId | None, Origin]:
         return self._hear(caller), self._peers.origin(caller)
 
-    def _link(self, session: Session) -> Link:
-        if session.link is None or not session.online:
-            raise offline(session)
-        return session.link
-
     async def _describe(
         self, session: Session, names: tuple[str, ...] | None, deadline: float
     ) -> Description:
         seconds = min(max(deadline - anyio.current_time(), 0.1), self._limits.ask_seconds)
         message = Describe(session=session.info.id, names=names)
-        about = await self.dispatch.rpc.ask(self._link(session), message, Description, seconds)
+        about = await self.dispatch.rpc.ask(link_of(session), message, Description, seconds)
         if names is None:
             self._peers.described(session, about)
         return about
@@ -477,7 +441,7 @@ class Broker:
         """Accept it: from here on it has an outcome.  Gives the equal operation instead that came while
         this one's target was chosen, if one did."""
         if operation.key is None:
-            first = self._same(operation.fingerprint, operation.origin, operation.tunnel_request)
+            first = self._earlier.same(operation.fingerprint, operation.origin, operation.tunnel_request)
             if first is not None:
                 self.dispatch.transfers.forget(operation)
                 return first
@@ -490,10 +454,7 @@ class Broker:
         except BridgeError:
             self.dispatch.transfers.forget(operation)
             if operation.key is not None:
-                self._ledger.keys.pop((operation.origin.id, operation.key), None)
-                with storing(Executed.NO):
-                    await self._store.release_key(operation.origin.id, operation.key, operation.id)
-                    await self._store.finish_operation(operation.id, Status.LOST, Executed.NO, self._now())
+                await self._earlier.release(operation, operation.key)
             raise
         finally:
             operation.waiters -= 1
@@ -506,135 +467,20 @@ class Broker:
         """The same under a key; gives the operation that took it while we looked, if one did."""
         stands = operation.id
         with anyio.CancelScope(shield=True):  # what is committed also begins
-            stands = await self._accept_key(session, operation, key)
+            stands = await self._earlier.accept(session, operation, key)
             if stands == operation.id:
                 return await self._begin(session, operation)
-        return self._ledger.get(stands) or await self._recall(stands, operation.origin, deadline)
-
-    async def _first(self, request: Submit, print_: str, origin: Origin, deadline: float) -> Operation | None:
-        """The operation that this very request started before, if it did.
-
-        :raises KeyReused: the key belongs to other calls or another target.
-        :raises UnknownOperation: its result has expired.
-        """
-        if request.key is not None:
-            stands = self._ledger.keys.get((origin.id, request.key))
-            if stands is None or stands.expires_at <= self._now():
-                return None
-            if stands.fingerprint != print_:
-                raise KeyReused
-            self._company.came_again(origin)
-            try:
-                return self._ledger.get(stands.operation) or await self._recall(
-                    stands.operation, origin, deadline
-                )
-            except UnknownOperation:
-                raise UnknownOperation(
-                    "The result that belongs to this `key` has expired. The calls are not run again.",
-                    hint="Read `history` for what they did; another `key` runs them once more.",
-                    executed=Executed.UNKNOWN,
-                ) from None
-        return self._same(print_, origin, request.tunnel_request)
-
-    def _same(self, print_: str, origin: Origin, tunnel_request: str | None) -> Operation | None:
-        """What an equal request began that was not answered yet, or that the tunnel sends once more."""
-        if tunnel_request is not None:
-            first = self._ledger.same_request(origin.id, f"tunnel:{tunnel_request}:{print_}")
-            if first is not None:
-                self._company.came_again(origin)
-                return first
-        if origin.kind == "shell":
-            return None  # not one conversation: two clients may want the same thing
-        first = self._ledger.same_request(origin.id, f"fingerprint:{print_}")
-        if first is not None and first.open and not first.shown and first.key is None:
-            return first
-        return None
-
-    async def _accept_key(self, session: Session, operation: Operation, key: str) -> OperationId:
-        """Committed before anything is sent, so that it never runs twice.  The operation that has the
-        key: another one, if it took the key while we looked.
-
-        :raises KeyReused: that one is not the same."""
-        now = self._now()
-        row = RequestKey(
-            origin=operation.origin.id,
-            key=key,
-            fingerprint=operation.fingerprint,
-            operation=operation.id,
-            accepted_at=now,
-            expires_at=now + self._limits.keep_results,
-        )
-        kept = stored_row(operation)
-        if self.dispatch.sends_at_once(session):
-            kept = replace(kept, status=Status.RUNNING)
-        else:
-            operation.stored_as_queued = True
-        with storing(Executed.NO):
-            stands = await self._store.accept_key(row, kept)
-        self._ledger.keys[row.origin, key] = stands
-        if stands.fingerprint != operation.fingerprint:
-            raise KeyReused
-        return stands.operation
+        return await self._earlier.named(stands, operation.origin, deadline)
 
     async def _join(
         self, request: Submit, identifier: OperationId, origin: Origin, deadline: float
     ) -> OperationView:
-        operation = self._ledger.get(identifier) or await self._recall(
-            identifier, origin, deadline, request.session
-        )
+        operation = await self._earlier.named(identifier, origin, deadline, request.session)
         if operation.origin.principal != origin.principal:
             raise UnknownOperation
         if request.cancel:
             self.dispatch.cancel(operation, f"cancelled by {origin.label}")
         return await self._answer(operation, origin, deadline, joined=not request.cancel)
-
-    async def _recall(
-        self, identifier: OperationId, origin: Origin, deadline: float, named: SessionId | None = None
-    ) -> Operation:
-        """An operation that only its agent remembers."""
-        with storing(Executed.NO):
-            stored = await self._store.operation(identifier)
-        if stored is not None and stored.principal != origin.principal:
-            raise UnknownOperation
-        session_id = (
-            (SessionId(stored.session) if stored is not None else named)
-            or self.dispatch.settled.get(identifier)
-            or self._directory.bound(ConversationId(origin.id))
-        )
-        if session_id is None or session_id not in self._directory.sessions:
-            raise UnknownOperation
-        session = self._directory.get(session_id)
-        if stored is not None and stored.kind == "transfer":
-            return await self._recall_transfer(stored)
-        self.dispatch.recalling.add(identifier)
-        try:
-            message = Recall(session=session.info.id, operation=identifier)
-            seconds = min(max(deadline - anyio.current_time(), 0.1), self._limits.ask_seconds)
-            await self.dispatch.rpc.ask(self._link(session), message, Done, seconds)
-        except UnknownOperation:
-            if stored is not None and stored.status in _WITHOUT_RESULTS:
-                return self._as_stored(stored)
-            raise
-        finally:
-            self.dispatch.recalling.discard(identifier)
-        operation = self._ledger.get(identifier)
-        if operation is None:
-            raise UnknownOperation
-        return operation
-
-    async def _recall_transfer(self, stored: StoredOperation) -> Operation:
-        """The registry has it, not an agent."""
-        operation = self.dispatch.remember(stored)
-        await self.dispatch.transfers.recall(operation)
-        self._ledger.finish(operation)
-        return operation
-
-    def _as_stored(self, stored: StoredOperation) -> Operation:
-        """Its agent has never heard of it; the registry says all there is to say."""
-        operation = self.dispatch.remember(stored)
-        operation.error = _WITHOUT_RESULTS[operation.status]().failure()
-        self._ledger.finish(operation)
-        return operation
 
     async def _answer(
         self, operation: Operation, origin: Origin, deadline: float, *, joined: bool = False
@@ -669,7 +515,7 @@ class Broker:
         elif operation.open:
             self.dispatch.withdraw(operation)
         else:
-            self.dispatch.post_outcome(operation)
+            self.dispatch.outcomes.post(operation)
 
     def _view(self, operation: Operation, origin: Origin, *, joined: bool) -> OperationView:
         session = self._directory.get(operation.target.session)

@@ -1,11 +1,10 @@
-"""What stands behind the agents' links: registers sessions, runs their queues, takes in outcomes.
+"""What stands behind the agents' links: registers sessions, runs their queues, takes in what agents say.
 
 Everything here happens in one step of the loop; what takes time (store, timers) is handed to `later`.
 """
 
 import itertools
 import logging
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
@@ -24,7 +23,7 @@ from chappie_bridge.wire.errors import (
     Timeout,
 )
 from chappie_bridge.wire.files import SinkFailed, Written
-from chappie_bridge.wire.ids import MAX_ID, Mint, OperationId, SessionId
+from chappie_bridge.wire.ids import MAX_ID, Mint, SessionId
 from chappie_bridge.wire.messages import (
     ApprovalsWaiting,
     Asking,
@@ -49,32 +48,26 @@ from chappie_bridge.wire.messages import (
     Settled,
 )
 from chappie_bridge.wire.ports import Link
-from chappie_bridge.wire.values import MAX_CALLS, AnswerItem, InputItem, Origin, SessionHead, ToolResult
+from chappie_bridge.wire.values import InputItem, Origin
 
 from .audit import Audit
 from .changes import Changes
-from .deliveries import Mailroom, Parcel, deferred, input_key, result_key
+from .deliveries import Mailroom, input_key
 from .directory import Directory, Session
 from .download import Bounds
 from .feeds import Streams
 from .limits import Limits
-from .operations import Ledger, Operation, result_size, stored_row
+from .operations import Ledger, Operation, stored_row
+from .outcomes import Outcomes
 from .queue import FairQueue
 from .residents import Residents
 from .rpc import Correspondence
 from .store.port import Store
-from .store.rows import Delivery, DeliveryId
-from .store.rows import Operation as OperationStored
 from .store.rows import Session as SessionStored
 from .storing import storing
 from .transfers import Transfers
 
 log = logging.getLogger("chappie.broker")
-
-MAX_ORPHAN_BYTES = 64 * 1024 * 1024
-"""Of results that came before the operation they belong to was known."""
-
-MAX_SETTLED = 20_000
 
 
 class Dispatch:
@@ -99,14 +92,11 @@ class Dispatch:
         self.ledger = Ledger(limits.keep_in_memory, limits.keep_in_memory_bytes)
         self.mailroom = Mailroom(mint, limits)
         self.rpc = Correspondence()
-        self.settled: OrderedDict[str, SessionId] = OrderedDict()
-        """Operations and inputs that arrived for certain, and whose they are; an agent that offers one
-        again is told so."""
-        self.recalling: set[OperationId] = set()
+        self.outcomes = Outcomes(
+            self.directory, self.ledger, self.mailroom, store, audit, now=now, later=later
+        )
         self._changes = changes
         self._store, self.audit, self._now, self._later, self._start = store, audit, now, later, start
-        self._orphans: OrderedDict[OperationId, dict[int, ToolResult]] = OrderedDict()
-        self._orphan_bytes = 0
         self.streams = Streams(partial(next, itertools.count(1)))
         self.transfers = Transfers(
             self.directory,
@@ -117,7 +107,7 @@ class Dispatch:
             news=self.news,
             later=later,
             start=start,
-            ended=self._transferred,
+            ended=self.outcomes.transferred,
             now=now,
         )
         self.residents = Residents(self.directory, self.rpc, audit, limits, news=self.news, now=now)
@@ -427,28 +417,6 @@ class Dispatch:
             session.queue.remove(operation.origin.id, operation)
             self._finish(operation, "withdrawn", error=Lost("The request was closed before this ran."))
 
-    def remember(self, row: OperationStored) -> Operation:
-        """An operation of an earlier life, or one that was forgotten, as the registry has it.
-
-        :raises UnknownSession: its session is gone."""
-        session = self.directory.get(SessionId(row.session))
-        operation = Operation(
-            id=OperationId(row.id),
-            kind=row.kind,
-            origin=Origin(kind=row.origin_kind, id=row.origin, label=row.origin, principal=row.principal),
-            target=SessionHead(session=session.info.id, device=session.info.device, cwd=row.cwd),
-            seq=0,
-            accepted=row.created_at,
-            key=row.key,
-            status=Status(row.status),
-            executed=Executed(row.executed),
-            finished=row.finished_at,
-            told_open=True,
-            committed=True,
-        )
-        self.ledger.add(operation)
-        return operation
-
     def lose(self, operation: Operation, error: BridgeError) -> None:
         """It was queued in an earlier life of the broker and never touched a link."""
         self._finish(operation, "session_gone", error=error)
@@ -471,54 +439,10 @@ class Dispatch:
             session.running = None
         self.pump(session)
 
-    def _finish(self, operation: Operation, event: str, error: BridgeError | None = None) -> None:
-        ended = operation.advance(event, self._now())
-        if not ended:
-            return
-        if error is not None:
-            operation.error = error.failure()
-            operation.executed = Executed.YES if operation.results else error.executed
-        self._settle_outcome(operation)
-
-    def _transferred(
-        self, operation: Operation, event: str, executed: Executed, error: BridgeError | None
-    ) -> None:
-        if operation.advance(event, self._now()):
-            operation.executed = executed
-            operation.error = None if error is None else error.failure()
-            self._settle_outcome(operation)
-
-    def _settle_outcome(self, operation: Operation, *, in_store: bool = False) -> None:
+    def _finish(self, operation: Operation, event: str, error: BridgeError) -> None:
+        """It ends here, not at its agent; a transfer, before its turn."""
         self.transfers.forget(operation)
-        self.ledger.finish(operation)
-        self.audit.ended(operation)
-        parcel = self.post_outcome(operation) if operation.waiters == 0 else None
-        if operation.told_open or operation.key is not None or in_store:
-            delivery = self._delivery(operation, parcel) if parcel is not None else None
-            args = (operation.id, operation.status, operation.executed, self._now(), delivery)
-            self._later(lambda: self._store.finish_operation(*args))
-
-    def post_outcome(self, operation: Operation) -> Parcel | None:
-        """Nobody waits for it: it rides with a later response to who asked."""
-        if operation.origin.kind == "shell" or operation.id in self.recalling:
-            return None
-        key, item = result_key(operation.id), deferred(operation)
-        return self.mailroom.put(operation.origin.id, key, item, shown_before=operation.offered)
-
-    def _delivery(self, operation: Operation, parcel: Parcel) -> Delivery:
-        parcel.stored = True
-        return Delivery(
-            id=DeliveryId(parcel.key),
-            origin_kind=operation.origin.kind,
-            origin=operation.origin.id,
-            session=operation.target.session,
-            cwd=operation.target.cwd,
-            kind="result",
-            status="offered",
-            body=parcel.item.model_dump_json(exclude_none=True),
-            created_at=self._now(),
-            operation=operation.id,
-        )
+        self.outcomes.end(operation, event, error)
 
     # -- what agents say of operations -----------------------------------------------------------
 
@@ -536,80 +460,23 @@ class Dispatch:
 
     def _call_result(self, link: Link, message: CallResult) -> None:
         self._own(link, message.session)
-        operation = self.ledger.get(message.operation)
-        if not 0 <= message.index < MAX_CALLS:
-            raise BadArguments("A batch has no such call.")
-        if operation is None:
-            self._keep_orphan(message)
-        elif operation.target.session == message.session:
-            operation.results[message.index] = message.result
-            operation.executed = Executed.YES
-
-    def _keep_orphan(self, message: CallResult) -> None:
-        """A result whose operation is not known before its end comes."""
-        results = self._orphans.setdefault(message.operation, {})
-        if message.index in results:
-            return  # once more after a restart of the agent
-        results[message.index] = message.result
-        self._orphan_bytes += result_size(message.result)
-        while self._orphan_bytes > MAX_ORPHAN_BYTES:
-            self._take_orphans(next(iter(self._orphans)))
-
-    def _take_orphans(self, operation: OperationId) -> dict[int, ToolResult]:
-        results = self._orphans.pop(operation, {})
-        self._orphan_bytes -= sum(result_size(result) for result in results.values())
-        return results
+        self.outcomes.result(message)
 
     def _finished(self, link: Link, message: Finished) -> None:
         session = self._own(link, message.session)
-        operation = self.ledger.get(message.operation)
-        was_doubtful = operation is not None and operation.status is Status.INTERRUPTED
-        if message.operation in self.settled and message.operation not in self.recalling:
-            if operation is None or not was_doubtful or message.status == "interrupted":
-                self._take_orphans(message.operation)
-                link.send(Settled(session=session.info.id, operations=(message.operation,)))
-                return
-            del self.settled[message.operation]  # only our doubt has arrived, not this
-            operation.offered = True
+        operation = self.outcomes.finished(link, session, message)
         if operation is None:
-            operation = self._adopt(session, message)
-        elif operation.target.session != message.session:
             return
-        event = "restarted" if message.status == "interrupted" else message.status
-        if operation.advance(event, self._now()):
-            operation.error, operation.entry = message.error, message.entry
-            operation.executed = message.executed
-            doubt = None
-            if message.status != "interrupted":  # better word than a doubt, whoever has seen that
-                doubt = self.mailroom.supersede_doubt(operation.origin.id, result_key(operation.id))
-            if doubt is not None:
-                operation.offered |= doubt.shown
-            self._settle_outcome(operation, in_store=doubt is not None and doubt.stored)
         session.doubtful.pop(operation.id, None)
         if session.running is operation:
             session.running = None
         self.pump(session)
 
-    def _adopt(self, session: Session, message: Finished) -> Operation:
-        """An outcome from the agent's journal of which this broker has no memory."""
-        operation = Operation(
-            id=message.operation,
-            kind=message.kind,
-            origin=message.origin,
-            target=SessionHead(session=session.info.id, device=session.info.device, cwd=message.cwd),
-            seq=0,
-            accepted=self._now(),
-            status=Status.RUNNING,
-            results=self._take_orphans(message.operation),
-        )
-        self.ledger.add(operation)
-        return operation
-
     # -- input and model requests ----------------------------------------------------------------
 
     def _input(self, link: Link, message: InputOffered) -> None:
         session = self._own(link, message.session)
-        if message.input.id in self.settled:
+        if message.input.id in self.outcomes.settled:
             link.send(Settled(session=session.info.id, inputs=(message.input.id,)))
         elif session.executor is None:
             session.unclaimed[message.input.id] = message.input
@@ -646,54 +513,3 @@ class Dispatch:
         session = self._own(link, message.session)
         session.requests.pop(message.request, None)
         self.pump(session)
-
-    # -- settling --------------------------------------------------------------------------------
-
-    def shrink(self, limit: int) -> None:
-        """Janitor: bodies kept for delivery stay within `limit` bytes."""
-        arrived, given_up = self.mailroom.oldest(limit)
-        for parcel in arrived:
-            self.settle(parcel.addressee, [parcel])
-        for parcel in given_up:
-            log.warning(
-                "the outcome of %s waits in its agent's journal only: too much waits", parcel.operation
-            )
-            self.mailroom.discard(parcel)
-
-    def arrived(self, operation: Operation) -> None:
-        """A shell was told how it ended.  It has no next request that would settle that."""
-        session = self.directory.sessions.get(operation.target.session)
-        self._note_settled(operation.id, operation.target.session)
-        if session is not None and session.link is not None:
-            session.link.send(Settled(session=session.info.id, operations=(operation.id,)))
-
-    def _note_settled(self, name: str, session: SessionId) -> None:
-        self.settled[name] = session
-        while len(self.settled) > MAX_SETTLED:
-            self.settled.popitem(last=False)
-
-    def settle(self, addressee: str, sent: list[Parcel] | None = None) -> None:
-        """The addressee's next request came: tell the agents and the store.  `sent`: what was sent before
-        it came, where that was some time ago."""
-        parcels = self.mailroom.settle(self.mailroom.sent(addressee) if sent is None else sent)
-        if not parcels:
-            return
-        by_session: dict[SessionId, list[Parcel]] = {}
-        for parcel in parcels:
-            if isinstance(parcel.item, AnswerItem):
-                continue  # the registry has it, no agent
-            by_session.setdefault(parcel.session, []).append(parcel)
-            self._note_settled(parcel.operation or parcel.key.partition(":")[2], parcel.session)
-        for session_id, group in by_session.items():
-            link = self.directory.sessions[session_id].link if session_id in self.directory.sessions else None
-            if link is not None:
-                link.send(
-                    Settled(
-                        session=session_id,
-                        operations=tuple(p.operation for p in group if p.operation is not None),
-                        inputs=tuple(p.item.input.id for p in group if isinstance(p.item, InputItem)),
-                    )
-                )
-        stored, at = [DeliveryId(parcel.key) for parcel in parcels if parcel.stored], self._now()
-        if stored:
-            self._later(lambda: self._store.settle(stored, at))

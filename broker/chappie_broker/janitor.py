@@ -111,7 +111,7 @@ class Janitor:
                     await self._touch()
                     self._forget(self._now() - limits.keep_results)
                     self._dispatch.directory.forget_unbound(self._now() - limits.keep_results, STEP)
-                    self._dispatch.shrink(limits.mail_bytes)
+                    self._dispatch.outcomes.shrink(limits.mail_bytes)
                     await self._prune()
             except Exception:
                 log.exception("the janitor's round failed; it goes on")
@@ -130,16 +130,15 @@ class Janitor:
                 return
 
     async def _restore_operation(self, row: StoredOperation) -> None:
-        directory = self._dispatch.directory
-        if row.session not in directory.sessions:
+        session = self._dispatch.directory.sessions.get(SessionId(row.session))
+        if session is None:
             return
-        operation = self._dispatch.remember(row)
+        operation = self._dispatch.ledger.remember(row, session.info.device)
         if operation.status is Status.QUEUED:
             self._dispatch.lose(operation, Lost("The broker stopped before this ran."))
         elif operation.kind == "transfer":
             await self._dispatch.transfers.restore(operation)
         else:
-            session = directory.get(operation.target.session)
             session.doubtful[operation.id] = operation
             session.running = session.running or operation
 

@@ -11,7 +11,7 @@ import anyio
 
 from chappie_bridge.wire.batch import BATCH, OPEN, Status
 from chappie_bridge.wire.errors import Executed, Failure, Lost
-from chappie_bridge.wire.ids import EntryId, OperationId
+from chappie_bridge.wire.ids import EntryId, OperationId, SessionId
 from chappie_bridge.wire.messages import PostChat, RunBatch
 from chappie_bridge.wire.requests import Chat, Submit, Transfer
 from chappie_bridge.wire.values import FileReport, Need, Origin, SessionHead, ToolResult
@@ -155,6 +155,25 @@ class Ledger:
         self._all[operation.id] = operation
         for name in _request_names(operation):
             self._by_request[operation.origin.id, name] = operation
+
+    def remember(self, row: OperationStored, device: str) -> Operation:
+        """One of an earlier life, or one that was forgotten, as the registry has it."""
+        operation = Operation(
+            id=OperationId(row.id),
+            kind=row.kind,
+            origin=Origin(kind=row.origin_kind, id=row.origin, label=row.origin, principal=row.principal),
+            target=SessionHead(session=SessionId(row.session), device=device, cwd=row.cwd),
+            seq=0,
+            accepted=row.created_at,
+            key=row.key,
+            status=Status(row.status),
+            executed=Executed(row.executed),
+            finished=row.finished_at,
+            told_open=True,
+            committed=True,
+        )
+        self.add(operation)
+        return operation
 
     def get(self, operation: OperationId) -> Operation | None:
         return self._all.get(operation)

@@ -81,7 +81,7 @@ class Questions:
             self._company.came_again(origin)
             row = await self._known(self._same[same], conversation, origin)
             return self._view(row, origin)
-        self._dispatch.settle(origin.id)
+        self._dispatch.outcomes.settle(origin.id)
         target = OpenSession(session=request.session, caller=request.caller)
         with self._parking():
             async with self._targets.chosen(conversation, target, deadline, change=False) as choice:
@@ -103,7 +103,7 @@ class Questions:
     ) -> QuestionView:
         """:raises QuestionSkipped: no page reported in time; a later answer is still taken."""
         deadline = anyio.current_time() + min(request.wait, self._limits.assert_seconds)
-        self._dispatch.settle(origin.id)
+        self._dispatch.outcomes.settle(origin.id)
         with self._parking(), self._news(request.question) as news:
             row = await self._known(request.question, conversation, origin)
             if row.stage is Stage.ASKED:

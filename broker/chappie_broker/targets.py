@@ -10,6 +10,7 @@ import anyio
 from chappie_bridge.wire.errors import Executed, Forbidden, NoConversation, NoSession, SessionOffline, Timeout
 from chappie_bridge.wire.ids import ConversationId, SessionId
 from chappie_bridge.wire.messages import Notice
+from chappie_bridge.wire.ports import Link
 from chappie_bridge.wire.requests import OpenSession
 from chappie_bridge.wire.values import Initialization, Origin
 
@@ -258,6 +259,13 @@ class Targets:
 def _notice(session: Session, text: str) -> None:
     if session.link is not None and session.online:
         session.link.send(Notice(session=session.info.id, text=text))
+
+
+def link_of(session: Session) -> Link:
+    """:raises SessionOffline: it has none that is up."""
+    if session.link is None or not session.online:
+        raise offline(session)
+    return session.link
 
 
 def offline(session: Session) -> SessionOffline:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from chappie_broker.dispatch import MAX_ORPHAN_BYTES
+from chappie_broker.outcomes import MAX_ORPHAN_BYTES
 
 from chappie_bridge.wire.batch import Status
 from chappie_bridge.wire.blocks import Text
@@ -1095,7 +1095,7 @@ async def test_bodies_kept_for_delivery_have_a_bound_and_what_was_sent_goes_firs
         for number in range(20):
             view = await board.call(submit(chat(f"c{number}"), session="s"))
             board.told(view.companions.receipt, sent=number % 2 == 0)
-        board.dispatch.shrink(110_000)
+        board.dispatch.outcomes.shrink(110_000)
         arrived, given_up = board.dispatch.mailroom.oldest(110_000)
         assert (arrived, given_up) == ([], [])
         waiting = [
@@ -1167,4 +1167,4 @@ async def test_results_of_operations_that_never_end_have_a_bound(tmp_path: Path)
             )
             operation = OperationId(f"op_{number}")
             agent.say(CallResult(operation=operation, session=batch.session, index=0, result=result))
-        assert len(board.dispatch._orphans) <= MAX_ORPHAN_BYTES // 500_000
+        assert len(board.dispatch.outcomes._orphans) <= MAX_ORPHAN_BYTES // 500_000

@@ -115,7 +115,7 @@ GUARDS = (
     Guard(
         "S08",
         "the same for what only the registry remembers",
-        "broker/chappie_broker/broker.py",
+        "broker/chappie_broker/earlier.py",
         "        if stored is not None and stored.principal != origin.principal:\n"
         "            raise UnknownOperation\n",
         "",

@@ -18,7 +18,9 @@ from chappie_broker.accompany import Company
 from chappie_broker.broker import Broker
 from chappie_broker.deliveries import Mailroom
 from chappie_broker.dispatch import Dispatch
+from chappie_broker.earlier import Earlier
 from chappie_broker.operations import Operation
+from chappie_broker.outcomes import Outcomes
 from chappie_broker.queue import FairQueue
 from chappie_broker.rpc import Correspondence
 from chappie_broker.store.port import StoreError
@@ -46,14 +48,16 @@ def settles_on_send() -> Patch:
         sending = self._mailroom._sending.get(receipt)
         told(self, receipt, sent=sent)
         if sending is not None and sent:
-            self.dispatch.settle(sending.addressee)
+            self.dispatch.outcomes.settle(sending.addressee)
 
     return mock.patch.object(Broker, "told", mutant)
 
 
 def settles_dropped_replies() -> Patch:
     """The same request again settles what its lost reply carried."""
-    return mock.patch.object(Company, "came_again", lambda self, origin: self.dispatch.settle(origin.id))
+    return mock.patch.object(
+        Company, "came_again", lambda self, origin: self.dispatch.outcomes.settle(origin.id)
+    )
 
 
 def replays_without_dedupe() -> Patch:
@@ -95,13 +99,13 @@ def forgets_what_it_began() -> Patch:
 def accepts_keys_after_dispatch() -> Patch:
     """The key is committed some time after the work was sent."""
 
-    async def mutant(self: Broker, session: Any, operation: Operation, key: str) -> Any:
+    async def mutant(self: Earlier, session: Any, operation: Operation, key: str) -> Any:
         now = self._now()
         row = RequestKey(operation.origin.id, key, operation.fingerprint, operation.id, now, now + 86400)
         self._ledger.keys[operation.origin.id, key] = row
         return operation.id
 
-    return mock.patch.object(Broker, "_accept_key", mutant)
+    return mock.patch.object(Earlier, "accept", mutant)
 
 
 def withdraws_running_work() -> Patch:
@@ -121,15 +125,15 @@ def withdraws_running_work() -> Patch:
 
 def posts_to_the_executor() -> Patch:
     """An outcome goes to whoever works in the session now."""
-    post = Dispatch.post_outcome
+    post = Outcomes.post
 
-    def mutant(self: Dispatch, operation: Operation) -> Any:
-        executor = self.directory.get(operation.target.session).executor
+    def mutant(self: Outcomes, operation: Operation) -> Any:
+        executor = self._directory.get(operation.target.session).executor
         if executor is not None and operation.id not in self.recalling:
             operation.origin = operation.origin.model_copy(update={"id": executor})
         return post(self, operation)
 
-    return mock.patch.object(Dispatch, "post_outcome", mutant)
+    return mock.patch.object(Outcomes, "post", mutant)
 
 
 def gives_inputs_to_two() -> Patch:
