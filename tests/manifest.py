@@ -220,6 +220,14 @@ CONTRACT: dict[str, tuple[str, ...]] = {
         "story/test_up.py::test_it_refuses_to_listen_off_loopback_without_tls",
         "story/test_up.py::test_without_the_secret_nobody_is_let_in",
     ),
+    "an app finds its way from a 401, is let in by the owner, renews its tokens and is revoked": (
+        "clients/test_oauth.py::test_an_app_finds_the_owner_is_let_in_works_renews_and_is_revoked",
+        "faces/chatgpt/test_oauth.py::test_an_app_whose_consent_ends_during_a_call_learns_no_more",
+    ),
+    "the first ChatGPT user of a credential is pinned, another waits for the owner": (
+        "security/test_principals.py::test_another_person_behind_a_credential_waits_for_the_owner",
+        "broker/test_subjects.py::test_the_first_person_of_a_credential_is_pinned_and_another_waits",
+    ),
     "an agent on a port needs its token, which is in no argument and no tool's environment": (
         "story/test_terminal.py::test_an_agent_joins_over_the_port_with_its_token",
     ),

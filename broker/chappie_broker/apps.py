@@ -19,6 +19,7 @@ from chappie_bridge.wire.access import App, Held, Tokens
 from chappie_bridge.wire.errors import BadArguments, Executed, Forbidden, Overloaded
 from chappie_bridge.wire.ids import AppId, GrantId
 
+from .addresses import Allowed
 from .audit import Audit
 from .download import Bounds, document
 from .store.port import Access, Store
@@ -98,8 +99,10 @@ class Apps:
             self._apps[app.id] = row
 
     async def document(self, url: str) -> bytes:
-        """The small document at `url`.  :raises DownloadFailed: :raises TooLarge:"""
-        return await document(url, self._bounds)
+        """The small document at `url`.  Strangers name it: what the owner opened for files is closed to them.
+
+        :raises DownloadFailed: :raises TooLarge:"""
+        return await document(url, self._bounds._replace(allowed=Allowed()))
 
     def known(self) -> tuple[tuple[StoredApp, AppGrant | None], ...]:
         """Each app with its newest consent, the last used first."""

@@ -6,6 +6,7 @@ redirect is checked anew.  HTTP is h11's over a plain stream: no cookies, no pro
 """
 
 import hashlib
+import re
 import socket
 import ssl
 from collections.abc import AsyncGenerator, Generator
@@ -214,7 +215,7 @@ class Download:
 
 
 async def document(url: str, bounds: Bounds, most: int = MAX_DOCUMENT) -> bytes:
-    """The whole of a small document at exactly this address; it is not led on.
+    """The whole of a small JSON document at exactly this address; it is not led on.
 
     :raises DownloadFailed: :raises TooLarge: it has more than `most` bytes."""
     found = bytearray()
@@ -225,6 +226,9 @@ async def document(url: str, bounds: Bounds, most: int = MAX_DOCUMENT) -> bytes:
                 body = await _asked(stream, to)
                 if body.status != 200:
                     raise DownloadFailed(f"The address of the document answered {body.status}.")
+                kind = body.headers.get("content-type", "").partition(";")[0].strip().lower()
+                if not re.fullmatch(r"application/([a-z0-9.-]+\+)?json", kind):
+                    raise DownloadFailed("The address of the document gave something else than JSON.")
                 while data := await body.read(most + 1 - len(found)):
                     found += data
                     if len(found) > most:

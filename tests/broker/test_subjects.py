@@ -1,4 +1,4 @@
-"""The person behind a credential, through a whole broker; and handles of others."""
+"""The persons behind a credential, on a real registry: who is pinned, who waits, what is kept of them."""
 
 from contextlib import asynccontextmanager
 from pathlib import Path

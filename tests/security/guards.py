@@ -10,10 +10,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from tests.manifest import CASES
+from tests.security.guard import Guard
+from tests.security.oauth_guards import OAUTH_GUARDS
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -25,18 +26,6 @@ _SECONDS = 120
 """A test that a missing guard lets run for ever has failed too."""
 
 
-@dataclass(frozen=True)
-class Guard:
-    """In `file`, `old` becomes `new`; then `test` fails.  `what` says what is taken away."""
-
-    case: str
-    what: str
-    file: str
-    old: str
-    new: str
-    test: str
-
-
 _HTTP = "tests/faces/chatgpt/test_http.py"
 _ADMISSION = "chappie_bridge/faces/chatgpt/admission.py"
 _GATE = "chappie_bridge/faces/chatgpt/gate.py"
@@ -45,6 +34,7 @@ _DASHBOARD = "tests/faces/dashboard/test_site.py"
 _POLICY = "agents/chappie_agents/policy.py"
 
 GUARDS = (
+    *OAUTH_GUARDS,
     Guard(
         "S02",
         "the list of hosts",

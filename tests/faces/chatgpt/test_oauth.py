@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import anyio
 import httpx2
 import pytest
 from chappie_broker import apps as apps_module
@@ -21,6 +22,7 @@ from chappie_broker.download import Bounds
 from chappie_broker.store.sqlite import InlineSqliteStore
 
 from chappie_bridge.faces.chatgpt.oauth.metadata import is_document, is_redirect
+from chappie_bridge.faces.chatgpt.oauth.provider import READERS
 from chappie_bridge.faces.chatgpt.server import build
 from chappie_bridge.wire.errors import DownloadFailed
 from chappie_bridge.wire.ids import AppId
@@ -280,6 +282,21 @@ async def test_a_foreign_issuers_token_is_refused_and_goes_nowhere(rig: Rig) -> 
     for token in ("eyJhbGciOiJub25lIn0.e30.", "chp_a_00_x", "chp_a_" + "0" * 32 + "_x", "", "a" * 5000):
         assert (await rig.use(token)).status_code == 401
     assert rig.board.asked == []
+
+
+async def test_a_refresh_token_or_a_made_up_one_is_no_access_token(rig: Rig) -> None:
+    """S23: that a consent has an id is no secret; what follows it is."""
+    tokens = await rig.tokens(await registered(rig))
+    access, refresh = tokens["access_token"], tokens["refresh_token"]
+    for token in (
+        refresh,
+        refresh.replace("_r_", "_a_"),
+        access[:-1] + "-",
+        access + "x",
+        access[:-43] + "x" * 43,
+    ):
+        assert (await rig.use(token)).status_code == 401
+    assert (await rig.use(access)).status_code == 200
 
 
 async def test_a_token_of_ours_reaches_no_device(rig: Rig) -> None:
@@ -552,6 +569,32 @@ async def test_a_document_that_does_not_fit_is_no_registration(rig: Rig, documen
     for _ in range(3):
         assert (await rig.authorize(CIMD)).status_code == 400
     assert rig.fetched == [CIMD]  # a failure is kept, too
+
+
+async def test_documents_are_read_a_few_at_a_time(rig: Rig) -> None:
+    """S22: a stranger's request makes this machine ask elsewhere, so it is bounded."""
+    begun, go_on = anyio.Event(), anyio.Event()
+
+    async def slow(url: str) -> bytes:
+        rig.fetched.append(url)
+        if len(rig.fetched) == READERS:
+            begun.set()
+        await go_on.wait()
+        raise DownloadFailed
+
+    rig.apps.document = slow
+    async with anyio.create_task_group() as tasks:
+        for number in range(READERS):
+            tasks.start_soon(rig.authorize, f"https://a.example/{number}.json")
+        with anyio.fail_after(5):
+            await begun.wait()
+            assert (await rig.authorize("https://a.example/late.json")).status_code == 400
+        assert len(rig.fetched) == READERS
+        go_on.set()
+    rig.apps.document = rig._fetch
+    document = {"client_id": CIMD, "redirect_uris": [BACK]}
+    rig.documents[CIMD] = json.dumps(document).encode()
+    assert (await rig.authorize(CIMD)).status_code == 302
 
 
 async def test_clients_are_public_whatever_they_ask_for(rig: Rig) -> None:

@@ -50,6 +50,9 @@ FRESH, STALE = 3600.0, 60.0
 
 MAX_DOCUMENTS = 64
 
+READERS = 8
+"""Documents that are read at once: who asks for one more is refused, not kept waiting."""
+
 
 class Pending(NamedTuple):
     """A client that waits for the owner.  `base` is the address under which it came."""
@@ -193,16 +196,22 @@ class Documents:
     def __init__(self, consents: Consents) -> None:
         self._consents = consents
         self._known: OrderedDict[str, tuple[float, App | None]] = OrderedDict()
+        self._reading = 0
 
     async def app(self, url: str) -> App | None:
-        """None: there is no such document, or it does not fit its address."""
+        """None: there is no such document, it does not fit its address, or too many are asked for now."""
         until, app = self._known.get(url, (0.0, None))
         if time.monotonic() < until:
             return app
+        if self._reading >= READERS:
+            return None
+        self._reading += 1
         try:
             app = _from_document(url, await self._consents.document(url))
         except (BridgeError, ValueError):
             app = None
+        finally:
+            self._reading -= 1
         self._known[url] = (time.monotonic() + (STALE if app is None else FRESH), app)
         while len(self._known) > MAX_DOCUMENTS:
             self._known.popitem(last=False)
