@@ -1,8 +1,9 @@
 """Content of results, inputs and transcript entries: text, images, links, and what was spilled."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler
+from pydantic_core import CoreSchema
 
 SPILL_ABOVE = 64 * 1024
 """Bytes of one block (UTF-8 text, decoded image) above which the agent keeps it and sends a `Spill`."""
@@ -11,10 +12,29 @@ SPILL_PART = 32 * 1024
 """Bytes of text kept at each end of a spilled block, cut between characters."""
 
 
+def _stop_at_first_fault(part: Any) -> None:
+    """A sequence is given up at its first bad item: to list the faults of a megabyte of them takes seconds.
+    Models inside did the same for themselves."""
+    if isinstance(part, list):
+        for each in part:
+            _stop_at_first_fault(each)
+    elif isinstance(part, dict) and part.get("type") != "model":
+        if part.get("type") == "tuple":
+            part["fail_fast"] = True
+        for each in part.values():
+            _stop_at_first_fault(each)
+
+
 class Value(BaseModel):
     """An immutable value of the wire.  Unknown keys are ignored, so versions can mix."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        schema = handler(source)
+        _stop_at_first_fault(schema.get("schema"))
+        return schema
 
 
 class Text(Value):

@@ -37,17 +37,10 @@ _SENDERS: dict[str, frozenset[str]] = {
     "caller": frozenset({"caller", "both"}),
     "broker": frozenset({"broker", "reply", "both"}),
 }
-_ALLOWED: dict[str, frozenset[type[Message]]] = {
-    role: frozenset(row.model for row in MESSAGES.values() if row.sender in senders)
+_SENDABLE: dict[str, frozenset[str]] = {
+    role: frozenset(name for name, row in MESSAGES.items() if row.sender in senders)
     for role, senders in _SENDERS.items()
 }
-
-
-def _out_of_place(item: Numbered) -> Unknown:
-    """A message that its sender's role may not send is as good as unknown."""
-    body = item.message.model_dump(include={"type", "request"})
-    request = body.get("request")
-    return Unknown(item.number, item.ack, body["type"], request if isinstance(request, int) else None)
 
 
 class Socket(Protocol):
@@ -146,20 +139,15 @@ class Endpoint:
     def feed_text(self, data: str | bytes) -> Unknown | None:
         """One text frame.  Gives back what this end does not understand, for the log; when the sender
         waits for an answer it was told so.  :raises LinkFault: when no peer of ours sends that."""
-        item = decode(data)
+        item = decode(data, _SENDABLE[self._peer.role])
         if not isinstance(item, Numbered | Ack | Unknown):
             raise LinkFault(f"a {type(item).__name__} in the middle of the link")
         if not self._window.take(item):
             return None
-        unknown: Unknown | None = None
+        unknown = item if isinstance(item, Unknown) else None
         if isinstance(item, Numbered):
-            if type(item.message) in _ALLOWED[self._peer.role]:
-                self._attendant.received(self, item.message)
-            else:
-                unknown = _out_of_place(item)
-        elif isinstance(item, Unknown):
-            unknown = item
-        if unknown is not None:
+            self._attendant.received(self, item.message)
+        elif unknown is not None:
             self._refuse(unknown)
         self._acknowledge_soon()
         return unknown

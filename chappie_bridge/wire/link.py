@@ -84,6 +84,8 @@ class LinkFault(Exception):
     """The peer sent what no peer of ours sends; the connection must be closed.  The text says what."""
 
 
+ALL_TYPES = frozenset(MESSAGES)
+
 _BY_TYPE = {name: row.model.__pydantic_validator__ for name, row in MESSAGES.items()}
 _HELLO = TypeAdapter(Hello)
 _WELCOME = TypeAdapter(Welcome)
@@ -117,8 +119,12 @@ def frame_refused(error: BridgeError) -> str:
     return f'{{"refused":{error.failure().model_dump_json(exclude_none=True)}}}'
 
 
-def decode(text: str | bytes) -> Numbered | Ack | Unknown | Hello | Welcome | Failure:
-    """One text frame.  :raises LinkFault: when it is none of ours."""
+def decode(
+    text: str | bytes, sendable: frozenset[str] = ALL_TYPES
+) -> Numbered | Ack | Unknown | Hello | Welcome | Failure:
+    """One text frame.  A message of a type that its sender may not send is as good as unknown.
+
+    :raises LinkFault: when it is none of ours."""
     try:
         raw = pydantic_core.from_json(text)
     except ValueError as error:
@@ -127,7 +133,7 @@ def decode(text: str | bytes) -> Numbered | Ack | Unknown | Hello | Welcome | Fa
         raise LinkFault("a frame is a JSON object")
     try:
         if "m" in raw:
-            return _decode_numbered(raw)
+            return _decode_numbered(raw, sendable)
         if "hello" in raw:
             return _HELLO.validate_python(raw["hello"])
         if "welcome" in raw:
@@ -145,15 +151,14 @@ def _count(value: object) -> int:
     return value
 
 
-def _decode_numbered(raw: dict[str, object]) -> Numbered | Unknown:
+def _decode_numbered(raw: dict[str, object], sendable: frozenset[str]) -> Numbered | Unknown:
     number, ack, body = _count(raw.get("n")), _count(raw.get("a")), raw["m"]
     if not isinstance(body, dict):
         raise LinkFault("a message is a JSON object")
     kind = body.get("type")
-    validator = _BY_TYPE.get(kind) if isinstance(kind, str) else None
-    if validator is not None:
+    if isinstance(kind, str) and kind in sendable:
         try:
-            return Numbered(number, ack, validator.validate_python(body))
+            return Numbered(number, ack, _BY_TYPE[kind].validate_python(body))
         except pydantic.ValidationError:
             pass  # a newer peer's form of a known type: answered like an unknown one
     request = body.get("request")

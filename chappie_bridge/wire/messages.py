@@ -2,9 +2,9 @@
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from .blocks import Content
+from .blocks import Content, Value
 from .errors import Executed, Failure
 from .ids import EntryId, InputId, OperationId, SessionId
 from .values import (
@@ -30,10 +30,8 @@ MAX_MESSAGE = 1024 * 1024
 """Bytes of one message as sent.  Larger content is spilled at the agent or pulled in chunks."""
 
 
-class Message(BaseModel):
+class Message(Value):
     """A member of the union; `type` tells which.  Unknown keys are ignored."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class Request(Message):
