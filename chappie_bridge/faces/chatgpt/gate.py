@@ -13,10 +13,20 @@ from typing import Any
 import anyio
 import mcp_types as types
 from mcp_types import DEFAULT_NEGOTIATED_VERSION
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from chappie_bridge.codec.unicode import clean_json_bytes
 from chappie_bridge.faces.chatgpt.admission import Admission, Refusal
+from chappie_bridge.faces.chatgpt.answers import (
+    Client,
+    Events,
+    deliver,
+    only,
+    preflight,
+    readable,
+    refuse,
+    reply,
+)
 from chappie_bridge.faces.chatgpt.exchange import Exchange
 from chappie_bridge.faces.chatgpt.exposition import CONTENT_TYPE, DoorCount, exposition
 from chappie_bridge.faces.chatgpt.kernel import VERSION_HEADER, Answer, Kernel, decode, failed, logged
@@ -28,7 +38,6 @@ from chappie_bridge.wire.access import Held
 from chappie_bridge.wire.errors import (
     BadArguments,
     BridgeError,
-    Internal,
     Overloaded,
     Timeout,
     TooLarge,
@@ -44,33 +53,15 @@ MAX_REQUESTS = 11_000
 OVERDUE = 55.0
 """Seconds after which a request is given up, whatever it waits for.  Tools answer within 50."""
 
-SEND_SECONDS = 30.0
-"""How long a client may take to read an answer that does not fit the socket's buffers."""
-
 READY_SECONDS = 2.0
 
-_AT_ONCE = 64 * 1024
-"""Bytes of an answer that one `send` hands to the socket; of more, the end waits until it drained."""
-
 _OFFERED = {b"application/json", b"application/*", b"*/*"}
-_HEADERS = [
-    (b"content-type", b"application/json"),
-    (b"cache-control", b"no-store"),
-    (b"x-accel-buffering", b"no"),
-]
 _CLOSE = ((b"connection", b"close"),)
 _ONCE = frozenset(
     b"host origin authorization x-chappie-key x-openai-session x-openai-subject x-chappie-conversation"
     b" content-type content-length mcp-protocol-version mcp-method mcp-name".split()
 )
 """Headers that may come once only: two readers of a repeated one could disagree."""
-
-
-_ALLOWED = (
-    b"Authorization, Content-Type, X-Chappie-Key, X-Chappie-Conversation, MCP-Protocol-Version, Mcp-Method,"
-    b" Mcp-Name, Mcp-Session-Id, Last-Event-ID"
-)
-"""Headers that a page may send."""
 
 
 class Gate:
@@ -119,12 +110,12 @@ class Gate:
             refusal = Refusal(400, BadArguments(f"The header `{repeated}` comes more than once."))
         if refusal is not None:
             self._count.refused[refusal.status] += 1
-            await _refuse(send, refusal)
+            await refuse(send, refusal)
             return
         if "origin" in headers and (path == "/mcp" or (self._door and path in self._door.readable)):
-            send = _readable(send, headers["origin"])
+            send = readable(send, headers["origin"])
             if method == "OPTIONS" and "access-control-request-method" in headers:
-                await _preflight(send)
+                await preflight(send)
                 return
         if path == "/mcp":
             await self._mcp(method, headers, receive, send)
@@ -134,15 +125,15 @@ class Gate:
             await self._door.answer(scope, headers, receive, send)
         elif path in ("/healthz", "/readyz"):
             if method not in ("GET", "HEAD"):
-                await _refuse(send, _only("GET, HEAD"))
+                await refuse(send, only("GET, HEAD"))
             elif path == "/healthz" or await self._ready():
-                await _reply(send, 200, b'{"ok":true}')
+                await reply(send, 200, b'{"ok":true}')
             else:
-                await _reply(send, 503, b'{"ok":false}')
+                await reply(send, 503, b'{"ok":false}')
         elif self._dashboard is not None and (path == DASHBOARD or path.startswith(f"{DASHBOARD}/")):
             await self._dashboard(scope, receive, send)
         else:
-            await _refuse(send, Refusal(404, Unsupported("There is nothing here. MCP is served at `/mcp`.")))
+            await refuse(send, Refusal(404, Unsupported("There is nothing here. MCP is served at `/mcp`.")))
 
     async def _mcp(self, method: str, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
         principal, held = self._admission.principal(headers), None
@@ -152,13 +143,13 @@ class Gate:
             principal = principal if held is None else held.principal
         if isinstance(principal, Refusal):
             self._count.refused[principal.status] += 1
-            await _refuse(send, principal, challenge)
+            await refuse(send, principal, challenge)
         elif method != "POST":
-            await _refuse(send, _only("POST"))
+            await refuse(send, only("POST"))
         elif (refusal := _unfit(headers)) is not None:
-            await _refuse(send, refusal)
+            await refuse(send, refusal)
         elif self._count.under_way >= MAX_REQUESTS:
-            await _refuse(send, Refusal(503, Overloaded()))
+            await refuse(send, Refusal(503, Overloaded()))
         else:
             self._count.under_way += 1
             self._count.taken += 1
@@ -181,19 +172,17 @@ class Gate:
         principal = self._admission.principal(headers)
         if isinstance(principal, Refusal):
             self._count.refused[principal.status] += 1
-            await _refuse(send, principal)
+            await refuse(send, principal)
         elif method not in ("GET", "HEAD"):
-            await _refuse(send, _only("GET, HEAD"))
+            await refuse(send, only("GET, HEAD"))
         else:
             try:
                 taken = () if self._office is None else (await self._office.measures(TakeMeasures())).measures
             except BridgeError as error:
-                await _refuse(send, Refusal(503, error))
+                await refuse(send, Refusal(503, error))
                 return
             body = exposition((*taken, *self._count.measures())).encode()
-            fields = [(b"content-type", CONTENT_TYPE), (b"content-length", b"%d" % len(body)), *_HEADERS[1:]]
-            await send({"type": "http.response.start", "status": 200, "headers": fields})
-            await send({"type": "http.response.body", "body": body})
+            await reply(send, 200, body, kind=CONTENT_TYPE)
 
     async def _exchange(
         self,
@@ -215,9 +204,9 @@ class Gate:
         if held is not None and self._door is not None:
             exchange.withdrawn = partial(self._door.withdrawn, held, headers)
         sent = False
-        client: _Client | None = None
+        client: Client | None = None
         answer: Answer | None = None
-        events = _Events(send)
+        events = Events(send)
         if "text/event-stream" in headers.get("accept", ""):
             exchange.tell = events.tell
         try:
@@ -226,12 +215,12 @@ class Gate:
                 if body is None:
                     return
                 if isinstance(body, Refusal):
-                    await _refuse(send, body)
+                    await refuse(send, body)
                     return
-                client = _Client(receive, scope)
+                client = Client(receive, scope)
                 answer = await self._answer(body, exchange, headers)
             if client is None:
-                await _refuse(send, Refusal(408, Timeout("The request did not end in time."), _CLOSE))
+                await refuse(send, Refusal(408, Timeout("The request did not end in time."), _CLOSE))
                 return
             if await client.gone():
                 return
@@ -239,11 +228,11 @@ class Gate:
             if answer is None and events.begun:
                 await events.end(client, failed(None, types.INTERNAL_ERROR, "No answer came in time."))
             elif answer is None:
-                await _refuse(send, Refusal(504, Timeout(f"No answer came within {OVERDUE:g} s.")))
+                await refuse(send, Refusal(504, Timeout(f"No answer came within {OVERDUE:g} s.")))
             elif events.begun:
                 sent = await events.end(client, answer.body) and in_time
             else:
-                sent = await _deliver(send, client, *answer) and in_time
+                sent = await deliver(send, client, *answer) and in_time
         finally:
             if client is not None:
                 client.forget()
@@ -296,125 +285,6 @@ class Gate:
                 return False
             return True
         return False
-
-
-class _Client:
-    """Watches whether the client is still there, from the end of its request to the end of the answer."""
-
-    def __init__(self, receive: Receive, scope: anyio.CancelScope) -> None:
-        """`scope` is cancelled when the client leaves."""
-        self._receive = receive
-        self._scope = scope
-        self._watch = asyncio.get_running_loop().create_task(self._until_gone())
-
-    async def _until_gone(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-        self._scope.cancel()
-
-    async def gone(self) -> bool:
-        """Before it is judged, the loop gets the turns that it takes to see a disconnect that is there."""
-        for _ in range(4):
-            await asyncio.sleep(0)
-        return self.left
-
-    @property
-    def left(self) -> bool:
-        return self._watch.done()
-
-    def forget(self) -> None:
-        self._watch.cancel()
-
-
-class _Events:
-    """An answer as server-sent events: what the first word ahead of it makes of it."""
-
-    def __init__(self, send: Send) -> None:
-        self.begun = False
-        self._send = send
-
-    async def tell(self, message: bytes) -> None:
-        """One message ahead of the answer."""
-        if not self.begun:
-            self.begun = True
-            headers = [(b"content-type", b"text/event-stream"), *_HEADERS[1:]]
-            await self._send({"type": "http.response.start", "status": 200, "headers": headers})
-        await self._send({"type": "http.response.body", "body": _event(message), "more_body": True})
-
-    async def end(self, client: _Client, message: bytes) -> bool:
-        """The answer; was the client there until its last byte was handed over?"""
-        with anyio.move_on_after(SEND_SECONDS):
-            await self.tell(message)
-            await self._send({"type": "http.response.body", "body": b""})
-            return not client.left
-        return False
-
-
-def _event(message: bytes) -> bytes:
-    return b"event: message\ndata: " + message + b"\n\n"
-
-
-async def _deliver(send: Send, client: _Client, status: int, body: bytes) -> bool:
-    """Send the answer; was the client there until its last byte was handed over?"""
-    await _start(send, status, len(body))
-    if len(body) <= _AT_ONCE:
-        await send({"type": "http.response.body", "body": body})
-        return not client.left
-    with anyio.move_on_after(SEND_SECONDS):
-        await send({"type": "http.response.body", "body": body, "more_body": True})
-        await send({"type": "http.response.body", "body": b""})  # returns when the buffers have drained
-        return not client.left
-    return False
-
-
-async def _start(send: Send, status: int, size: int, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:
-    fields = [*_HEADERS, *headers, (b"content-length", b"%d" % size)]
-    await send({"type": "http.response.start", "status": status, "headers": fields})
-
-
-async def _reply(send: Send, status: int, body: bytes, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:
-    await _start(send, status, len(body), headers)
-    await send({"type": "http.response.body", "body": body})
-
-
-async def _refuse(send: Send, refusal: Refusal, challenge: str = "") -> None:
-    """`challenge` takes the place of the refusal's own."""
-    failure = refusal.error.failure()
-    code = types.INTERNAL_ERROR if isinstance(refusal.error, Internal | Timeout) else types.INVALID_REQUEST
-    data = failure.model_dump(mode="json", exclude_none=True, exclude={"message"})
-    headers = ((b"www-authenticate", challenge.encode()),) if challenge else refusal.headers
-    await _reply(send, refusal.status, failed(None, code, failure.message, data), headers)
-
-
-def _readable(send: Send, origin: str) -> Send:
-    """Lets a page of `origin`, which is allowed here, read the answer.  No cookie ever comes with it."""
-    fields = [
-        (b"access-control-allow-origin", origin.encode("latin-1")),
-        (b"access-control-expose-headers", b"WWW-Authenticate, Mcp-Session-Id"),
-        (b"vary", b"Origin"),
-    ]
-
-    async def sent(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            message = {**message, "headers": [*message["headers"], *fields]}
-        await send(message)
-
-    return sent
-
-
-async def _preflight(send: Send) -> None:
-    fields = [
-        (b"access-control-allow-methods", b"GET, POST"),
-        (b"access-control-allow-headers", _ALLOWED),
-        (b"access-control-max-age", b"600"),
-    ]
-    await send({"type": "http.response.start", "status": 204, "headers": fields})
-    await send({"type": "http.response.body", "body": b""})
-
-
-def _only(methods: str) -> Refusal:
-    error = Unsupported(f"Only {methods} is answered here.")
-    return Refusal(405, error, ((b"allow", methods.encode()),))
 
 
 def _unfit(headers: Mapping[str, str]) -> Refusal | None:

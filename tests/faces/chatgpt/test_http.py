@@ -16,7 +16,7 @@ from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from prometheus_client.parser import text_string_to_metric_families
 
-from chappie_bridge.faces.chatgpt import gate
+from chappie_bridge.faces.chatgpt import answers, gate
 from chappie_bridge.faces.chatgpt.admission import Credential
 from chappie_bridge.faces.chatgpt.server import INSTRUCTIONS, build
 from chappie_bridge.faces.chatgpt.tools import TOOLS
@@ -826,7 +826,7 @@ async def test_a_client_that_sent_and_left_at_once_was_not_told() -> None:
 
 async def test_an_answer_that_is_not_read_to_its_end_was_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     """B26: the client reads nothing of an answer that does not fit the buffers."""
-    monkeypatch.setattr(gate, "SEND_SECONDS", 0.2)
+    monkeypatch.setattr(answers, "SEND_SECONDS", 0.2)
     board = Scripted()
 
     async def large(_: Any) -> OperationView:
