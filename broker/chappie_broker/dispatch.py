@@ -451,12 +451,9 @@ class Dispatch:
         self._changes.tell()
 
     def _asking(self, link: Link, message: Asking) -> None:
-        operation = self.ledger.get(message.operation)
-        if operation is not None and operation.target.session == message.session:
-            operation.needs = message.needs
-            operation.advance("asks" if message.needs else "answered", self._now())
-            operation.wake()
-            self.directory.get(message.session).call_attention()
+        session = self._own(link, message.session)
+        if self.outcomes.asking(message):
+            session.call_attention()
 
     def _call_result(self, link: Link, message: CallResult) -> None:
         self._own(link, message.session)

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from chappie_bridge.wire.batch import Status
 from chappie_bridge.wire.errors import BadArguments, BridgeError, Executed
 from chappie_bridge.wire.ids import OperationId, SessionId
-from chappie_bridge.wire.messages import CallResult, Finished, Settled
+from chappie_bridge.wire.messages import Asking, CallResult, Finished, Settled
 from chappie_bridge.wire.ports import Link
 from chappie_bridge.wire.values import MAX_CALLS, AnswerItem, InputItem, SessionHead, ToolResult
 
@@ -48,44 +48,60 @@ class Outcomes:
         """Operations and inputs that arrived for certain, and whose they are; an agent that offers one
         again is told so."""
         self.recalling: set[OperationId] = set()
-        self._orphans: OrderedDict[OperationId, dict[int, ToolResult]] = OrderedDict()
+        self._orphans: OrderedDict[tuple[SessionId, OperationId], dict[int, ToolResult]] = OrderedDict()
         self._orphan_bytes = 0
 
     # -- what agents say -------------------------------------------------------------------------
 
+    def asking(self, message: Asking) -> bool:
+        """It waits for somebody, or no longer; False: none of the session's.  :raises BadArguments:"""
+        operation = self._ledger.get(message.operation)
+        if operation is None or operation.target.session != message.session:
+            return False
+        _was_sent(operation)
+        operation.needs = message.needs
+        operation.advance("asks" if message.needs else "answered", self._now())
+        operation.wake()
+        return True
+
     def result(self, message: CallResult) -> None:
-        """Of one call, whose batch goes on.  :raises BadArguments: no batch has that many."""
+        """Of one call, whose batch goes on.
+
+        :raises BadArguments: no batch has that many, or it was never sent to its agent."""
         operation = self._ledger.get(message.operation)
         if not 0 <= message.index < MAX_CALLS:
             raise BadArguments("A batch has no such call.")
         if operation is None:
             self._keep_orphan(message)
         elif operation.target.session == message.session:
+            _was_sent(operation)
             operation.results[message.index] = message.result
             operation.executed = Executed.YES
 
     def _keep_orphan(self, message: CallResult) -> None:
         """A result whose operation is not known before its end comes."""
-        results = self._orphans.setdefault(message.operation, {})
+        results = self._orphans.setdefault((message.session, message.operation), {})
         if message.index in results:
             return  # once more after a restart of the agent
         results[message.index] = message.result
         self._orphan_bytes += result_size(message.result)
         while self._orphan_bytes > MAX_ORPHAN_BYTES:
-            self._take_orphans(next(iter(self._orphans)))
+            self._take_orphans(*next(iter(self._orphans)))
 
-    def _take_orphans(self, operation: OperationId) -> dict[int, ToolResult]:
-        results = self._orphans.pop(operation, {})
+    def _take_orphans(self, session: SessionId, operation: OperationId) -> dict[int, ToolResult]:
+        results = self._orphans.pop((session, operation), {})
         self._orphan_bytes -= sum(result_size(result) for result in results.values())
         return results
 
     def finished(self, link: Link, session: Session, message: Finished) -> Operation | None:
-        """The operation that an agent says has ended; None where that changes nothing."""
+        """The operation that an agent says has ended; None where that changes nothing.
+
+        :raises BadArguments: it was never sent to its agent."""
         operation = self._ledger.get(message.operation)
         was_doubtful = operation is not None and operation.status is Status.INTERRUPTED
         if message.operation in self.settled and message.operation not in self.recalling:
             if operation is None or not was_doubtful or message.status == "interrupted":
-                self._take_orphans(message.operation)
+                self._take_orphans(message.session, message.operation)
                 link.send(Settled(session=session.info.id, operations=(message.operation,)))
                 return None
             del self.settled[message.operation]  # only our doubt has arrived, not this
@@ -94,6 +110,7 @@ class Outcomes:
             operation = self._adopt(session, message)
         elif operation.target.session != message.session:
             return None
+        _was_sent(operation)
         event = "restarted" if message.status == "interrupted" else message.status
         if operation.advance(event, self._now()):
             operation.error, operation.entry = message.error, message.entry
@@ -116,7 +133,7 @@ class Outcomes:
             seq=0,
             accepted=self._now(),
             status=Status.RUNNING,
-            results=self._take_orphans(message.operation),
+            results=self._take_orphans(message.session, message.operation),
         )
         self._ledger.add(operation)
         return operation
@@ -219,3 +236,9 @@ class Outcomes:
         stored, at = [DeliveryId(parcel.key) for parcel in parcels if parcel.stored], self._now()
         if stored:
             self._later(lambda: self._store.settle(stored, at))
+
+
+def _was_sent(operation: Operation) -> None:
+    """An agent may know the id of what waits for it: its session may have asked for that itself."""
+    if operation.status in (Status.QUEUED, Status.LOST):
+        raise BadArguments("An agent speaks of an operation that was never sent to it.")

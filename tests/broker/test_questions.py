@@ -250,6 +250,7 @@ async def test_no_layer_answers_for_the_person(tmp_path: Path) -> None:
     "caller", [chat("two"), chat("one", "somebody"), Caller(principal="x", source="none")]
 )
 async def test_a_question_of_another_is_unknown(tmp_path: Path, caller: Caller) -> None:
+    """S08: of another conversation, and of another credential."""
     async with broker(tmp_path) as board:
         await ready(board)
         question = (await asked(board)).question

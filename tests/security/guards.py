@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tests.manifest import CASES
 from tests.security.guard import Guard
+from tests.security.link_guards import LINK_GUARDS
 from tests.security.oauth_guards import OAUTH_GUARDS
 
 ROOT = Path(__file__).parent.parent.parent
@@ -35,6 +36,7 @@ _POLICY = "agents/chappie_agents/policy.py"
 
 GUARDS = (
     *OAUTH_GUARDS,
+    *LINK_GUARDS,
     Guard(
         "S02",
         "the list of hosts",

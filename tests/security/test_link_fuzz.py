@@ -5,7 +5,6 @@ import asyncio
 import json
 import logging
 import random
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -27,28 +26,18 @@ from websockets.typing import Subprotocol
 from chappie_bridge.cli.serving import Serving, serving
 from chappie_bridge.config import Settings
 from chappie_bridge.wire.batch import Status
-from chappie_bridge.wire.errors import Executed, Unsupported
 from chappie_bridge.wire.ids import InstanceId, SessionId
 from chappie_bridge.wire.link import SUBPROTOCOL, Hello, LinkFault, decode, encode, frame, frame_hello
 from chappie_bridge.wire.messages import (
-    Admit,
-    CallResult,
-    Done,
-    Failed,
-    Finished,
-    Message,
-    PostChat,
     Register,
-    Registered,
-    Request,
-    RunBatch,
 )
 from chappie_bridge.wire.owner import PairDevice
 from chappie_bridge.wire.pairing import Pairing
-from chappie_bridge.wire.ports import Link
 from chappie_bridge.wire.requests import Submit
 from chappie_bridge.wire.table import MESSAGES
-from chappie_bridge.wire.values import Caller, NewCall, SessionInfo, ToolResult
+from chappie_bridge.wire.values import Caller, NewCall, SessionInfo
+from tests.peer.siege import megabyte, megabytes
+from tests.peer.working import Working
 from tests.wire.strategies import json_values, messages
 
 PATIENCE = 30.0
@@ -66,58 +55,6 @@ SENT = {
     role: sorted(name for name, row in MESSAGES.items() if row.sender in (role, "both"))
     for role in ("agent", "caller")
 }
-
-
-class _Working:
-    """A device's agent that does what it is asked."""
-
-    def __init__(self) -> None:
-        self.there = threading.Event()
-
-    def link_up(self, link: Link) -> None:
-        info = SessionInfo(id=GOOD, agent="builtin", device="good", cwd="/work")
-        link.send(Register(request=1, session=info))
-
-    def link_back(self, link: Link) -> None:
-        pass
-
-    def link_down(self, link: Link) -> None:
-        pass
-
-    def link_gone(self, link: Link) -> None:
-        pass
-
-    def received(self, link: Link, message: Message) -> None:
-        if isinstance(message, Registered):
-            self.there.set()
-        elif isinstance(message, RunBatch):
-            for index, call in enumerate(message.calls):
-                result = ToolResult(call=call.id, name=call.name, is_error=False, duration_ms=1, content=())
-                link.send(CallResult(operation=message.operation, session=GOOD, index=index, result=result))
-            self._finish(link, message, "batch", len(message.calls))
-        elif isinstance(message, PostChat):
-            self._finish(link, message, "chat", 0)
-        elif isinstance(message, Admit):
-            link.send(Done(request=message.request))
-        elif isinstance(message, Request) and message.request and MESSAGES[message.type].reply:
-            link.send(Failed(request=message.request, failure=Unsupported().failure()))
-
-    def received_chunk(self, link: Link, stream: int, offset: int, data: bytes) -> None:
-        pass
-
-    def _finish(self, link: Link, message: RunBatch | PostChat, kind: Any, count: int) -> None:
-        link.send(
-            Finished(
-                operation=message.operation,
-                session=GOOD,
-                origin=message.origin,
-                kind=kind,
-                status="done",
-                executed=Executed.YES,
-                cwd="/work",
-                count=count,
-            )
-        )
 
 
 class _Faults(logging.Handler):
@@ -223,7 +160,7 @@ def _listening(root: Path, portal: BlockingPortal, faults: _Faults) -> Iterator[
             tokens.append(new_token())
             pair(Pairing.parse(made.line), tokens[-1], name)
         assert served.link is not None
-        working, link = _Working(), served.link
+        working, link = Working(GOOD), served.link
         dial = portal.call(
             lambda: Dial(link, working, role="agent", instance=InstanceId("i_good"), token=tokens[0])
         )
@@ -454,40 +391,14 @@ def test_no_request_of_this_machine_is_a_fault(
 
 # --- a megabyte of it ---------------------------------------------------------------------------
 
-_ITEMS = ("{}", "[]")
-
 CPU = 2.0
 """Seconds of processor time for one megabyte, on any machine; bench/siege_link.py has the figure."""
-
-
-def _megabyte(item: str) -> str:
-    return ",".join([item] * (1_000_000 // (len(item) + 1)))
-
-
-def _megabytes() -> Iterator[str]:
-    for kind, row in MESSAGES.items():
-        lists = [name for name, field in row.model.model_fields.items() if "tuple" in str(field.annotation)]
-        for name in lists:
-            for item in _ITEMS:
-                yield f'{{"n":1,"a":0,"m":{{"type":"{kind}","request":1,"{name}":[{_megabyte(item)}]}}}}'
-    for text in (
-        "9" * 1_000_000,
-        "[" * 1_000_000,
-        '{"a":' * 200_000,
-        '"' + "\\u00e9" * 160_000,
-        "\ufffd" * 330_000,
-    ):
-        for shape in ("{}", '{{"n":{},"a":0,"m":{{}}}}', '{{"a":{}}}', '{{"hello":{{"protocol":{}}}}}'):
-            yield shape.format(text)
-    for name in ("hello", "welcome", "refused"):
-        yield f'{{"{name}":[{_megabyte("{}")}]}}'
-        yield f'{{"{name}":{{{",".join(f"{json.dumps(str(n))}:0" for n in range(90_000))}}}}}'
 
 
 def test_a_megabyte_of_anything_on_the_link_is_read_in_bounded_time() -> None:
     """S14 S22: lists of what does not fit, deep and long and wrong: refused or taken, not counted."""
     slow = []
-    for text in _megabytes():
+    for text in megabytes():
         began = time.process_time()
         with suppress(LinkFault):
             decode(text)
@@ -513,7 +424,7 @@ def test_hostile_megabytes_are_taken_or_cut_and_the_other_device_works(
     portal, target = broker
     for number, item in enumerate(("{}", "[", "0", "\0")):
         kind = SENT[role or "agent"][number]
-        piece = f'{{"n":1,"a":0,"m":{{"type":"{kind}","request":1,"x":[{_megabyte(item)}]}}}}'
+        piece = f'{{"n":1,"a":0,"m":{{"type":"{kind}","request":1,"x":[{megabyte(item)}]}}}}'
         portal.call(target.throw, [piece, piece.encode()], role)
     portal.call(target.works)
     portal.call(target.say, b"GET / HTTP/1.1\r\nX: " + b"x" * 1_000_000)
