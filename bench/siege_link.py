@@ -2,8 +2,8 @@
 
 One `serve` that listens off loopback, as `up` does; a device over TLS that answers at once; a client that
 calls it, one call after another.  In a process of their own: 10,000 wrong tokens, 1,000 connections each that
-stop after TCP, TLS and the upgrade, lines and frames of 100 MB.  Then: how long a revoked device's link lives,
-and what one hostile megabyte costs.
+stop after TCP, TLS and the upgrade, lines and frames of 100 MB.  Then: how long a revoked device's link
+lives, and what one hostile megabyte costs.
 """
 
 import asyncio

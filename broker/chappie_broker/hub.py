@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
-from typing import NamedTuple, Protocol, cast
+from typing import NamedTuple, cast
 
 import anyio
 from websockets.frames import CloseCode
@@ -36,17 +36,14 @@ from chappie_bridge.wire.pairing import Enrolled
 from chappie_bridge.wire.ports import Attendant, Link, Peer
 
 from .devices import Enrolment
+from .door import Door
 from .guard import LOOPBACK_NAMES, DeviceToken, Guard, Refused, SameUser, is_loopback, neighbourhood
-from .tls_door import TlsDoor
 from .unix_socket import listening_at
 
 _log = logging.getLogger(__name__)
 
 GREETING = 5.0
 """Seconds from the connection until its Hello; a TLS handshake before it has as many."""
-
-BACKLOG = 1024
-"""Connections that the kernel keeps for the broker: after its restart all agents come at once."""
 
 FINAL = frozenset(
     {
@@ -82,8 +79,8 @@ class Hub:
     `lease` is how long a link without a socket is kept, `ping` the time between two pings; seconds.
     `authenticate` gives the device of a token, in a time that tells nothing about it; `enrol` serves a
     device that brings a new token.  At most `max_connections` sockets and as many links are kept, at most
-    `max_greeting` sockets may be there whose credential is not known yet: for one more, the oldest of the
-    address that has most of them is cut.
+    `max_greeting` sockets may be there over TCP whose credential is not known yet: for one more, the oldest
+    of the address that has most of them is cut.
     """
 
     def __init__(
@@ -120,15 +117,18 @@ class Hub:
         return HubStatistics(len(self._sockets), self._greeting, len(self._links), self._refused)
 
     @asynccontextmanager
-    async def serve_unix(self, path: Path) -> AsyncGenerator[None, None]:
+    async def serve_unix(
+        self, path: Path, *, entry: Callable[[], Awaitable[object]] | None = None
+    ) -> AsyncGenerator[None, None]:
         """Listen on a unix socket, mode 0600, for processes of this user.  A dead socket file is
-        replaced.  :raises PathExists: when somebody listens there, or when it is no socket."""
+        replaced.  Nobody is let in before `entry` comes to its end; they wait.
+
+        :raises PathExists: when somebody listens there, or when it is no socket."""
         with listening_at(path) as end:
             listener = _Listener(SameUser(self._local_device))
-            server = await asyncio.get_running_loop().create_unix_server(
-                lambda: _HubSocket(self, listener), sock=end, backlog=BACKLOG
-            )
-            async with listener.serving(server):
+            door = Door(lambda: _HubSocket(self, listener), within=GREETING, entry=entry)
+            door.open_at(end)
+            async with listener.serving(door):
                 yield
 
     @asynccontextmanager
@@ -139,33 +139,26 @@ class Hub:
         *,
         ssl: tls.SSLContext | None = None,
         hosts: Iterable[str] = (),
+        entry: Callable[[], Awaitable[object]] | None = None,
     ) -> AsyncGenerator[int, None]:
         """Listen on TCP for devices with a token; yields the port.  `hosts` are further names under
-        which peers may reach this broker.  :raises Forbidden: off loopback without TLS."""
+        which peers may reach this broker.  Nobody is let in before `entry` comes to its end; they wait.
+
+        :raises Forbidden: off loopback without TLS."""
         if ssl is None and not is_loopback(host):
             raise Forbidden(
                 f"Refusing to listen on {host!r} without TLS.",
                 hint="Listen on 127.0.0.1, or configure a certificate.",
             )
-        loop = asyncio.get_running_loop()
         names = {*LOOPBACK_NAMES, *hosts, host} - {"0.0.0.0", "::", ""}  # noqa: S104 - nobody's name
         known = self._authenticate if ssl is None else self._from_elsewhere
-        guard = DeviceToken(known, names, loop.time, any_address=ssl is not None)
+        guard = DeviceToken(known, names, asyncio.get_running_loop().time, any_address=ssl is not None)
         listener = _Listener(guard, guard if self._enrol is not None else None)
-        if ssl is not None:
-            door = TlsDoor(ssl, lambda: _HubSocket(self, listener), within=GREETING)
-            taken = await door.open(host, port)
-            async with listener.serving(door):
-                yield taken
-            return
-        server = await loop.create_server(
-            lambda: _HubSocket(self, listener),
-            "127.0.0.1" if host == "localhost" else host,  # one address, so that port 0 is one port
-            port,
-            backlog=BACKLOG,
-        )
-        async with listener.serving(server):
-            yield server.sockets[0].getsockname()[1]
+        door = Door(lambda: _HubSocket(self, listener), within=GREETING, context=ssl, entry=entry)
+        # One address, so that port 0 is one port.
+        taken = await door.open("127.0.0.1" if host == "localhost" else host, port)
+        async with listener.serving(door):
+            yield taken
 
     def drop(self, device: DeviceId) -> int:
         """Cut every connection of a device whose credential was revoked and forget its links; gives their
@@ -202,9 +195,11 @@ class Hub:
 
     # --- for the sockets of this module ---
 
-    def _came(self, connection: "_HubSocket", address: str) -> None:
+    def _came(self, connection: "_HubSocket") -> None:
         self._sockets.add(connection)
         self._greeting += 1
+
+    def _strange(self, connection: "_HubSocket", address: str) -> None:
         if len(self._strangers) >= self._max_greeting:
             crowded = Counter(self._strangers.values()).most_common(1)[0][0]
             oldest = next(each for each, where in self._strangers.items() if where == crowded)
@@ -285,10 +280,6 @@ class Hub:
             _log.exception("the attendant failed")
 
 
-class _Door(Protocol):
-    def close(self) -> None: ...
-
-
 class _Listener:
     """One listening socket and the connections that came in through it.  `enrolling`: devices may be
     paired through it."""
@@ -300,11 +291,11 @@ class _Listener:
         self.empty = asyncio.Event()
 
     @asynccontextmanager
-    async def serving(self, server: _Door) -> AsyncGenerator[None, None]:
+    async def serving(self, door: Door) -> AsyncGenerator[None, None]:
         try:
             yield
         finally:
-            server.close()
+            door.close()
             for connection in list(self.connections):
                 connection.close(CloseCode.GOING_AWAY, "the broker stops")
             with anyio.move_on_after(2 * CLOSE_AFTER, shield=True):
@@ -332,7 +323,9 @@ class _HubSocket(WebSocket):
         super().connection_made(transport)
         self._listener.connections.add(self)
         self._deadline = self._loop.call_later(GREETING, self.abort)
-        self._hub._came(self, neighbourhood(self._transport.get_extra_info("peername")))
+        self._hub._came(self)
+        if isinstance(self._listener.guard, DeviceToken):  # all others can open only what is their own
+            self._hub._strange(self, neighbourhood(self._transport.get_extra_info("peername")))
 
     def opening(self, event: Request | Response) -> None:
         request = cast("Request", event)  # what a server's protocol gives first

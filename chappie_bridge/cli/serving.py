@@ -4,7 +4,7 @@ import secrets
 import socket
 import ssl
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -81,9 +81,14 @@ class Serving:
 
 @asynccontextmanager
 async def serving(
-    state: StateDirectory, settings: Settings, *, ports: bool = True
+    state: StateDirectory,
+    settings: Settings,
+    *,
+    ports: bool = True,
+    entry: Callable[[], Awaitable[object]] | None = None,
 ) -> AsyncGenerator[Serving]:
     """A broker on a locked state directory, listening on its socket and, with `ports`, for other machines.
+    Whoever comes over a link waits until `entry` came to its end.
 
     :raises OSError: the port is taken.
     :raises SettingsError: the certificate cannot be used.
@@ -131,8 +136,8 @@ async def serving(
             version=VERSION,
         )
         stack.callback(hub.close)
-        await stack.enter_async_context(hub.serve_unix(state.socket))
-        entrance = await stack.enter_async_context(_entrance(hub, state, settings)) if ports else None
+        await stack.enter_async_context(hub.serve_unix(state.socket, entry=entry))
+        entrance = await stack.enter_async_context(_entrance(hub, state, settings, entry)) if ports else None
         devices.serves(hub, None if entrance is None else _outside(entrance, settings))
         link = None if entrance is None else entrance.url
         yield Serving(broker, office, hub, attendant, link)
@@ -166,7 +171,12 @@ def limits(settings: Settings) -> Limits:
 
 
 @asynccontextmanager
-async def _entrance(hub: Hub, state: StateDirectory, settings: Settings) -> AsyncGenerator[Entrance]:
+async def _entrance(
+    hub: Hub,
+    state: StateDirectory,
+    settings: Settings,
+    entry: Callable[[], Awaitable[object]] | None,
+) -> AsyncGenerator[Entrance]:
     """The link's port: TLS off loopback, and wherever a certificate is configured."""
     host, port = Address.parse(settings.listen)
     hosts = {socket.gethostname(), *settings.allowed_hosts}
@@ -174,7 +184,7 @@ async def _entrance(hub: Hub, state: StateDirectory, settings: Settings) -> Asyn
     pin, context = OPEN, None
     if settings.certificate or not is_loopback(host):
         pin, context = _tls(state, settings)
-    async with hub.serve_tcp(host, port, ssl=context, hosts=hosts) as taken:
+    async with hub.serve_tcp(host, port, ssl=context, hosts=hosts, entry=entry) as taken:
         yield Entrance(f"{'ws' if context is None else 'wss'}://{Address(host, taken)}", pin)
 
 

@@ -118,16 +118,19 @@ class _Life:
 
         from .serving import serving
 
+        entry = anyio.Event()
         async with (
-            serving(state, self.loaded.settings, ports=self._ports) as broker,
+            serving(state, self.loaded.settings, ports=self._ports, entry=entry.wait) as broker,
             anyio.create_task_group() as tasks,
         ):
             agent = self._start(state, broker)
             if agent is not None:
                 tasks.start_soon(agent.run)
             if self._ports:
-                # Importing the SDK takes most of a second; the agent starts meanwhile.
+                # Importing the SDK takes most of a second; the agent starts meanwhile.  Nobody is let in
+                # before: after a restart all agents come at once, and it would take several times as long.
                 await anyio.to_thread.run_sync(importlib.import_module, f"{__package__}.front")
+                entry.set()
                 from .front import front_door
 
                 async with front_door(
@@ -142,6 +145,7 @@ class _Life:
                         door.closing()  # and the agent ends at the same time
                         tasks.cancel_scope.cancel()
             else:
+                entry.set()
                 await self._announce(state, broker, None, None)
                 await self._until_the_end(broker)
         life.cancel()

@@ -12,7 +12,7 @@ import anyio
 import pytest
 from chappie_agents.enrol import new_token, pair, rotate
 from chappie_agents.pin import pinned
-from chappie_broker import certificate, hub, tls_door
+from chappie_broker import certificate, door, hub
 from chappie_broker.codes import OneTimeCodes
 from chappie_broker.devices import Devices, Enrolment, Entrance, token_hash
 from chappie_broker.state import StateDirectory
@@ -230,7 +230,7 @@ async def test_a_server_with_another_certificate_hears_nothing(tmp_path: Path) -
 
 async def test_silent_handshakes_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """S22: half-open handshakes are few; the oldest of the most crowded address goes."""
-    monkeypatch.setattr(tls_door, "MAX_HALF_OPEN", 4)
+    monkeypatch.setattr(door, "MAX_HALF_OPEN", 4)
     monkeypatch.setattr(hub, "GREETING", 600)  # it is not their time that cuts them
     async with listening(tmp_path) as (_, _, url, _):
         port = int(url.rpartition(":")[2])

@@ -326,45 +326,46 @@ async def test_too_old_a_protocol_is_refused_with_what_to_do() -> None:
 async def test_who_says_nothing_is_cut_and_cannot_crowd_others_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """S22: half-open connections are few and short."""
     monkeypatch.setattr(hub, "GREETING", 0.2)
-    with room() as directory:
-        broker = a_hub(Recorder(), max_greeting=2)
-        async with broker.serve_unix(directory / "s"):
-            mute = [await asyncio.open_unix_connection(str(directory / "s")) for _ in range(2)]
-            async with raw_refused(directory / "s"):
-                pass
-            for reader, writer in mute:  # the deadline frees their places
-                assert await reader.read() == b""
-                writer.close()
-                await writer.wait_closed()
-            agent = Recorder()
-            async with running(a_dial(directory / "s", agent)):
-                await agent.until_events("up")
-            assert broker.statistics().greeting == 0
+    broker = a_hub(Recorder(), max_greeting=2)
+    async with broker.serve_tcp("127.0.0.1", 0) as port:
+        mute = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+        for reader, writer in mute:  # the oldest makes room for the third; the deadline cuts the others
+            assert await reader.read() == b""
+            writer.close()
+            await writer.wait_closed()
+        agent = Recorder()
+        async with running(a_dial(f"ws://127.0.0.1:{port}", agent, token=TOKEN)):
+            await agent.until_events("up")
+        assert broker.statistics().greeting == 0
 
 
 async def test_of_those_who_say_nothing_the_oldest_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """S22: long before its time is over."""
     monkeypatch.setattr(hub, "GREETING", 600)
+    broker = a_hub(Recorder(), max_greeting=2)
+    async with broker.serve_tcp("127.0.0.1", 0) as port:
+        mute = [await asyncio.open_connection("127.0.0.1", port) for _ in range(5)]
+        with anyio.fail_after(10):
+            for reader, _ in mute[:3]:
+                assert await reader.read() == b""
+        assert broker.statistics().greeting == 2
+        for _, writer in mute:
+            writer.close()
+
+
+async def test_a_crowd_of_this_users_own_agents_is_let_in_and_nobody_is_cut() -> None:
+    """They come all at once after a restart, and wait in the kernel until there is an entry."""
     with room() as directory:
-        broker = a_hub(Recorder(), max_greeting=2)
-        async with broker.serve_unix(directory / "s"):
-            mute = [await asyncio.open_unix_connection(str(directory / "s")) for _ in range(5)]
+        broker, entry = a_hub(Recorder(), max_greeting=2), anyio.Event()
+        async with broker.serve_unix(directory / "s", entry=entry.wait):
+            ends = [await asyncio.open_unix_connection(str(directory / "s")) for _ in range(20)]
+            assert broker.statistics().sockets == 0
+            entry.set()
             with anyio.fail_after(10):
-                for reader, _ in mute[:3]:
-                    assert await reader.read() == b""
-            assert broker.statistics().greeting == 2
-            for _, writer in mute:
-                writer.close()
-
-
-@asynccontextmanager
-async def raw_refused(path: Path) -> AsyncIterator[None]:
-    """Somebody who is cut before he can say anything."""
-    reader, writer = await asyncio.open_unix_connection(str(path))
-    assert await reader.read() == b""
-    yield
-    writer.close()
-    await writer.wait_closed()
+                for reader, writer in ends:
+                    writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                    assert (await reader.readline()).startswith(b"HTTP/1.1 426")
+                    writer.close()
 
 
 async def test_a_full_broker_says_so() -> None:

@@ -153,7 +153,7 @@ LINK_GUARDS = (
     Guard(
         "S22",
         "handshakes that are not finished are few",
-        "broker/chappie_broker/tls_door.py",
+        "broker/chappie_broker/door.py",
         "            if len(self._half_open) >= MAX_HALF_OPEN:\n",
         "            if False:\n",
         f"{_DEVICE_TESTS}::test_silent_handshakes_make_room",
