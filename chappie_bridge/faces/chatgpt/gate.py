@@ -6,7 +6,7 @@ that was there: a server's `send` succeeds towards one that is long gone, only `
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -56,12 +56,17 @@ OVERDUE = 55.0
 READY_SECONDS = 2.0
 
 _OFFERED = {b"application/json", b"application/*", b"*/*"}
+_READING = ("GET", "HEAD")
 _CLOSE = ((b"connection", b"close"),)
 _ONCE = frozenset(
     b"host origin authorization x-chappie-key x-openai-session x-openai-subject x-chappie-conversation"
     b" content-type content-length mcp-protocol-version mcp-method mcp-name".split()
 )
 """Headers that may come once only: two readers of a repeated one could disagree."""
+
+
+_Answers = Callable[[str, Mapping[str, str], Receive, Send], Awaitable[None]]
+"""To a method and headers."""
 
 
 class Gate:
@@ -87,6 +92,12 @@ class Gate:
         self._door = door
         self._dashboard = dashboard
         self._count = DoorCount()
+        self._own: Mapping[str, _Answers] = {
+            "/mcp": self._mcp,
+            "/metrics": self._metrics,
+            "/healthz": self._alive,
+            "/readyz": self._of_use,
+        }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -117,19 +128,10 @@ class Gate:
             if method == "OPTIONS" and "access-control-request-method" in headers:
                 await preflight(send)
                 return
-        if path == "/mcp":
-            await self._mcp(method, headers, receive, send)
-        elif path == "/metrics":
-            await self._metrics(method, headers, send)
+        if path in self._own:
+            await self._own[path](method, headers, receive, send)
         elif self._door is not None and path in self._door.routes:
             await self._door.answer(scope, headers, receive, send)
-        elif path in ("/healthz", "/readyz"):
-            if method not in ("GET", "HEAD"):
-                await refuse(send, only("GET, HEAD"))
-            elif path == "/healthz" or await self._ready():
-                await reply(send, 200, b'{"ok":true}')
-            else:
-                await reply(send, 503, b'{"ok":false}')
         elif self._dashboard is not None and (path == DASHBOARD or path.startswith(f"{DASHBOARD}/")):
             await self._dashboard(scope, receive, send)
         else:
@@ -167,13 +169,19 @@ class Gate:
             return metadata.challenge(base, "invalid_token", "The token is not good, or not for this server.")
         return metadata.challenge(base)
 
-    async def _metrics(self, method: str, headers: Mapping[str, str], send: Send) -> None:
+    async def _alive(self, method: str, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
+        await _healthy(method, send, ok=True)
+
+    async def _of_use(self, method: str, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
+        await _healthy(method, send, ok=method in _READING and await self._ready())
+
+    async def _metrics(self, method: str, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
         """For whoever has a credential: how busy its owner is, is nobody else's affair."""
         principal = self._admission.principal(headers)
         if isinstance(principal, Refusal):
             self._count.refused[principal.status] += 1
             await refuse(send, principal)
-        elif method not in ("GET", "HEAD"):
+        elif method not in _READING:
             await refuse(send, only("GET, HEAD"))
         else:
             try:
@@ -285,6 +293,15 @@ class Gate:
                 return False
             return True
         return False
+
+
+async def _healthy(method: str, send: Send, *, ok: bool) -> None:
+    if method not in _READING:
+        await refuse(send, only("GET, HEAD"))
+    elif ok:
+        await reply(send, 200, b'{"ok":true}')
+    else:
+        await reply(send, 503, b'{"ok":false}')
 
 
 def _unfit(headers: Mapping[str, str]) -> Refusal | None:
