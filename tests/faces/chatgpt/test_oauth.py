@@ -429,6 +429,8 @@ async def test_no_document_is_read_from_an_address_that_is_none(rig: Rig, uri: s
         b"",
         b"[]",
         b"not json",
+        b"[" * 30_000,
+        b'{"redirect_uris":' * 1500,
         {"client_id": "https://chatgpt.com/other.json", "redirect_uris": [BACK]},
         {"client_id": CIMD, "redirect_uris": []},
         {"client_id": CIMD, "redirect_uris": ["javascript:x"]},

@@ -1,7 +1,6 @@
 """The SDK's provider on `ports.Consents`: clients, codes, tokens.  Asks no person and writes no page."""
 
 import hashlib
-import json
 import secrets
 import time
 from collections import OrderedDict
@@ -23,6 +22,7 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 from pydantic import AnyUrl, ValidationError
 
 from chappie_bridge.codec.unicode import display
+from chappie_bridge.faces.chatgpt.kernel import decode
 from chappie_bridge.wire.access import App, Tokens
 from chappie_bridge.wire.errors import BridgeError, Overloaded
 from chappie_bridge.wire.ids import AppId, GrantId
@@ -245,7 +245,7 @@ class Waiting:
 
 def _from_document(url: str, body: bytes) -> App:
     """:raises ValueError: it is not this client's document, or not for us."""
-    document = json.loads(body)
+    document = decode(body)
     if not isinstance(document, dict) or document.get("client_id") != url:
         raise ValueError("the document names another client")
     uris, name = document.get("redirect_uris"), document.get("client_name")

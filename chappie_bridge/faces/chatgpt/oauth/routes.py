@@ -13,11 +13,12 @@ from mcp.server.auth.handlers.token import TokenHandler
 from mcp.server.auth.middleware.client_auth import ClientAuthenticator
 from mcp.server.auth.provider import construct_redirect_uri
 from mcp.server.auth.settings import ClientRegistrationOptions
+from starlette.formparsers import MultiPartException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
-from chappie_bridge.faces.chatgpt.kernel import logged
+from chappie_bridge.faces.chatgpt.kernel import decode, logged
 from chappie_bridge.wire.access import Held
 from chappie_bridge.wire.errors import BridgeError
 from chappie_bridge.wire.ids import AppId
@@ -127,7 +128,7 @@ class Door:
 
     async def _registration(self, request: Request, base: str) -> Response:
         try:
-            given = json.loads(await request.body())
+            given: Any = decode(await request.body())
             uris = given["redirect_uris"]
             fit = all(isinstance(each, str) and metadata.is_redirect(each) for each in uris)
         except (ValueError, KeyError, TypeError):
@@ -222,7 +223,10 @@ async def _fault(request: Request) -> Response | None:
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/x-www-form-urlencoded":
             return _failed(415, "invalid_request", "Send `Content-Type: application/x-www-form-urlencoded`.")
-        items = [*items, *(await request.form()).multi_items()]
+        try:
+            items = [*items, *(await request.form()).multi_items()]
+        except MultiPartException:
+            return _failed(400, "invalid_request", "This is not a form of ours.")
     elif request.method == "POST":
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
