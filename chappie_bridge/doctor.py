@@ -10,13 +10,16 @@ from importlib.metadata import version
 from pathlib import Path
 from time import time
 from typing import Literal
+from urllib.parse import urlsplit
 
 import anyio
+from chappie_broker.guard import is_loopback
 from chappie_broker.state import StateDirectory, StateError
 from chappie_broker.store.port import StoreError
 from chappie_broker.store.sqlite import InlineSqliteStore, move_aside
 
-from chappie_bridge.config import Loaded
+from chappie_bridge.codec.unicode import display
+from chappie_bridge.config import Address, Loaded, Settings
 from chappie_bridge.probe import Probe, ProbeError
 from chappie_bridge.wire.errors import BridgeError
 from chappie_bridge.wire.ports import Switchboard
@@ -49,6 +52,8 @@ async def examine(loaded: Loaded, policy: str, reach: Reach) -> AsyncGenerator[F
     settings = loaded.settings
     yield Finding("configuration", "ok", f"read from {loaded.file}" if loaded.file else "all defaults")
     yield _auth(loaded)
+    if settings.public_url:
+        yield _public(settings)
     yield Finding("policy", "ok", policy.replace("\n", "; "))
     try:
         state = StateDirectory.visit(settings.state_directory)
@@ -77,15 +82,41 @@ def _auth(loaded: Loaded) -> Finding:
     if settings.auth == "secret":
         where = settings.state_directory / "install-secret"
         return Finding("authentication", "ok", f"each MCP request needs the install secret, kept in {where}")
-    open_to = (
-        f"the public at {settings.public_url}" if settings.public_url else "every process of this machine"
-    )
+    beyond = _beyond(settings)
     return Finding(
         "authentication",
-        "fault" if settings.public_url else "warning",
-        f'auth = "none": open to {open_to}',
+        "fault" if beyond else "warning",
+        f'auth = "none": open to {", ".join(beyond) or "every process of this machine"}',
         'Remove `auth = "none"` from the configuration.',
     )
+
+
+def _beyond(settings: Settings) -> list[str]:
+    """Who reaches MCP from beyond this machine, as the settings have it."""
+    found = [f"the public at {settings.public_url}"] if _elsewhere(settings.public_url) else []
+    if not is_loopback(Address.parse(settings.http).host):
+        found.append(f"every machine that reaches {settings.http}")
+    names = [name for name in settings.allowed_hosts if _elsewhere(f"//{name.removesuffix(':*')}")]
+    return [*found, *(f"whoever comes as {display(name, 100)}" for name in names)]
+
+
+def _elsewhere(url: str) -> bool:
+    host = urlsplit(url).hostname
+    return bool(host) and not is_loopback(host or "")
+
+
+def _public(settings: Settings) -> Finding:
+    url = settings.public_url
+    if _elsewhere(url) and not url.startswith("https://"):
+        return Finding(
+            "public address",
+            "fault",
+            f"{url} is not https: credentials can be read on their way, and OAuth is not offered",
+            "Put TLS before it and write https:// in `public_url`.",
+        )
+    if settings.auth == "none":
+        return Finding("public address", "warning", f"{url}, where nobody needs a credential")
+    return Finding("public address", "ok", f"{url}; `chappie-bridge code` gives what lets an app in by OAuth")
 
 
 def _modes(state: StateDirectory) -> Finding:
@@ -169,7 +200,22 @@ def _front_door(state: StateDirectory, auth: str) -> Finding:
         tools = Probe(url, headers).request("tools/list", {})["tools"]
     except (ProbeError, KeyError) as error:
         return Finding("MCP over HTTP", "fault", str(error), "Restart the broker; its log says more.")
+    if auth == "secret" and _is_open(url):
+        return Finding(
+            "MCP over HTTP",
+            "fault",
+            f"{url} answers without a credential, although the configuration wants one",
+            "Restart the broker: it was started with another configuration.",
+        )
     return Finding("MCP over HTTP", "ok", f"{url} answers with {len(tools)} tools")
+
+
+def _is_open(url: str) -> bool:
+    try:
+        Probe(url, {}).request("tools/list", {})
+    except ProbeError:
+        return False
+    return True
 
 
 def move_registry_aside(path: Path) -> Path:

@@ -49,6 +49,35 @@ async def test_no_authentication_is_told_and_in_public_a_fault(tmp_path: Path) -
     assert alone["authentication"].verdict == "warning"
     public = await findings(tmp_path / "a", auth="none", public_url="https://bridge.example")
     assert public["authentication"].verdict == "fault"
+    assert public["public address"].verdict == "warning"
+
+
+@pytest.mark.parametrize(
+    ("setting", "verdict"),
+    [
+        ({"http": "192.0.2.1:24273"}, "fault"),
+        ({"http": "[::]:24273"}, "fault"),
+        ({"http": "[::1]:24273"}, "warning"),
+        ({"allowed_hosts": ["bridge.example:*"]}, "fault"),
+        ({"allowed_hosts": ["localhost:8080", "127.0.0.1:*"]}, "warning"),
+        ({"public_url": "http://127.0.0.1:8080"}, "warning"),
+    ],
+)
+async def test_open_beyond_this_machine_is_a_fault_however_it_is_reached(
+    tmp_path: Path, setting: dict[str, object], verdict: str
+) -> None:
+    """S25: by an address to listen on, a proxy's name, or `public_url`."""
+    assert (await findings(tmp_path / "a", auth="none", **setting))["authentication"].verdict == verdict
+    assert (await findings(tmp_path / "a", **setting))["authentication"].verdict == "ok"
+
+
+async def test_a_public_address_is_https_and_its_code_is_named(tmp_path: Path) -> None:
+    """S25 S18: over plain http the secret and the tokens could be read on their way."""
+    found = (await findings(tmp_path / "a", public_url="https://bridge.example"))["public address"]
+    assert (found.verdict, "chappie-bridge code" in found.said) == ("ok", True)
+    plain = (await findings(tmp_path / "a", public_url="http://bridge.example"))["public address"]
+    assert (plain.verdict, "https" in plain.todo) == ("fault", True)
+    assert "public address" not in await findings(tmp_path / "a")
 
 
 async def test_no_root_is_a_visible_state(tmp_path: Path) -> None:

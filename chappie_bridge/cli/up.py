@@ -184,6 +184,8 @@ class _Life:
     async def _announce(
         self, state: StateDirectory, broker: Serving, door: FrontDoor | None, session: str | None
     ) -> None:
+        from chappie_bridge.faces.chatgpt.admission import public_base
+
         from . import output
         from .words import Ready, login_link, words
 
@@ -205,7 +207,17 @@ class _Life:
             secret = state.path / "install-secret" if door.headers else None
             directory = None if session is None else self._directory
             page = await login_link(broker.office, door.dashboard)
-            ready = Ready(door.url, page, broker.link, state.path, secret, door.headers, session, directory)
+            ready = Ready(
+                door.url,
+                page,
+                broker.link,
+                state.path,
+                secret,
+                door.headers,
+                session,
+                directory,
+                public_base(self.loaded.settings.public_url) if secret else "",
+            )
             click.echo(words(ready))
         sys.stdout.flush()
 

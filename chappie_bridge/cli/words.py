@@ -20,6 +20,8 @@ class Ready(NamedTuple):
     headers: dict[str, str]
     session: str | None
     directory: Path | None
+    public: str = ""
+    """The address elsewhere at which apps come in by OAuth, without `/mcp`; empty: there is none."""
 
 
 def words(ready: Ready) -> str:
@@ -38,6 +40,7 @@ def words(ready: Ready) -> str:
         "",
         *tunnel_profile(ready.url, ready.secret).splitlines(),
         "",
+        *_by_oauth(ready.public),
         "Any MCP client on this machine:",
         "",
         f"  claude mcp add --transport http chappie {ready.url}"
@@ -47,6 +50,18 @@ def words(ready: Ready) -> str:
         "Ctrl-C stops all of it.",
     ]
     return "\n".join(lines)
+
+
+def _by_oauth(public: str) -> list[str]:
+    if not public:
+        return []
+    return [
+        "ChatGPT, by OAuth: add a custom MCP server with `OAuth` and the URL below. On the page that it",
+        "opens type what `chappie-bridge code` prints; that works once, for ten minutes.",
+        "",
+        f"  {public}/mcp",
+        "",
+    ]
 
 
 async def login_link(office: Office, dashboard: str) -> str:

@@ -80,6 +80,18 @@ def test_the_doctor_finds_nothing_at_fault(shared: tuple[Home, Process]) -> None
     assert "fault" not in findings.values()
 
 
+def test_the_doctor_finds_a_door_that_is_open_against_the_configuration(tmp_path: Path) -> None:
+    """S25: it tries, and does not believe what is written."""
+    home = Home(tmp_path)
+    home.environment["CHAPPIE_AUTH"] = "none"
+    with home.up("--no-agent"):
+        del home.environment["CHAPPIE_AUTH"]
+        done = home.run("doctor", "--json")
+        (door,) = [found for found in json.loads(done.stdout) if found["name"] == "MCP over HTTP"]
+    assert (done.returncode, door["verdict"]) == (1, "fault")
+    assert "without a credential" in door["said"]
+
+
 def test_the_logs_hold_no_secret(shared: tuple[Home, Process]) -> None:
     """S21: at the most talkative level, after all that the other tests did."""
     home, running = shared
