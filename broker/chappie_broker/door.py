@@ -22,6 +22,10 @@ BACKLOG = 1024
 MAX_HALF_OPEN = 256
 """Handshakes at once.  For one more, the oldest of the address that has most of them is cut."""
 
+TURN = 0.002
+"""Seconds that a handshake may keep the next one waiting.  It costs a millisecond of processor time, and with
+many side by side each message of whoever is in would wait for all of them."""
+
 BREATH = 0.1
 """Seconds before the next try when the process has no file left."""
 
@@ -105,6 +109,7 @@ class Door:
             task = self._loop.create_task(self._let_in(connection))
             self._half_open[task] = neighbourhood(address)
             task.add_done_callback(self._half_open.pop)
+            await asyncio.wait((task,), timeout=TURN)
 
     async def _let_in(self, connection: socket.socket) -> None:
         within = None if self._context is None else self._within

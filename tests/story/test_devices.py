@@ -10,8 +10,16 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+import anyio
 import pytest
+from chappie_agents.dial import Dial
+from chappie_agents.enrol import new_token, pair
 
+from chappie_bridge.wire.errors import Forbidden
+from chappie_bridge.wire.ids import Mint
+from chappie_bridge.wire.pairing import Pairing
+from tests.peer.link_rig import running
+from tests.peer.working import Working
 from tests.story.bridge import Home, Process, until
 
 pytestmark = pytest.mark.anyio
@@ -122,3 +130,35 @@ def test_another_certificate_gets_nothing(tmp_path: Path) -> None:
         ended = device.run("agent", "--json")  # the owner's own token is nobody's off this machine
         assert ended.returncode != 0
         assert "not known" in ended.stdout
+
+
+async def test_the_live_link_of_a_revoked_device_ends_and_no_other(tmp_path: Path) -> None:
+    """S11 S18: while nothing is asked of it; bench/siege_link.py has how soon."""
+    owner = home(tmp_path / "owner")
+    with broker(owner) as up:
+        url = f"wss://127.0.0.1:{up.ready['link'].rpartition(':')[2]}"
+        agents, dials = {}, {}
+        for name in ("stays", "goes"):
+            line, token = Pairing.parse(owner.json("pair", "--name", name, "--url", url)["line"]), new_token()
+            pair(line, token, name)
+            agents[name], instance = Working(name), Mint().instance()
+            dials[name] = Dial(url, agents[name], role="agent", instance=instance, token=token, pin=line.pin)
+        async with running(dials["stays"]):
+            ended: list[BaseException] = []
+
+            async def run() -> None:
+                try:
+                    await dials["goes"].run()
+                except Forbidden as error:
+                    ended.append(error)
+
+            with anyio.fail_after(60):
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(run)
+                    assert await anyio.to_thread.run_sync(agents["goes"].there.wait, 60)
+                    revoked = await anyio.to_thread.run_sync(owner.run, "revoke", "goes")
+                    assert revoked.returncode == 0
+            assert len(ended) == 1
+            assert agents["goes"].gone.is_set()
+            assert not agents["stays"].gone.is_set()
+            assert sessions(owner) == {"stays": True, "goes": False}
