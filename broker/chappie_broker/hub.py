@@ -1,4 +1,5 @@
-"""The broker's end of all links: accepts sockets and keeps a Link alive over them.  Reads no message."""
+"""Accepts the sockets of all links and finds out whose each is.  Reads no message; what a socket carries is
+kept by links.py."""
 
 import asyncio
 import json
@@ -18,26 +19,23 @@ from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from chappie_bridge.websocket import CLOSE_AFTER, MAX_FRAME, QUIET, WebSocket
-from chappie_bridge.wire.endpoint import Endpoint
 from chappie_bridge.wire.errors import BridgeError, Forbidden, Overloaded, Unsupported
 from chappie_bridge.wire.ids import MAX_ID, DeviceId, InstanceId
 from chappie_bridge.wire.link import (
-    PROTOCOL,
     SUBPROTOCOL,
     Hello,
     LinkFault,
-    Welcome,
     check_protocol,
     decode,
     frame_refused,
-    frame_welcome,
 )
 from chappie_bridge.wire.pairing import Enrolled
-from chappie_bridge.wire.ports import Attendant, Link, Peer
+from chappie_bridge.wire.ports import Attendant
 
 from .devices import Enrolment
 from .door import Door
 from .guard import LOOPBACK_NAMES, DeviceToken, Guard, Refused, SameUser, is_loopback, neighbourhood
+from .links import HubLink, Links
 from .unix_socket import listening_at
 
 _log = logging.getLogger(__name__)
@@ -67,14 +65,8 @@ class HubStatistics(NamedTuple):
     """Connections turned away at their opening, since the start."""
 
 
-class HubLink(Endpoint):
-    """The broker's end of the link to one instance of a peer."""
-
-    lease: asyncio.TimerHandle | None = None
-
-
 class Hub:
-    """All links of this broker process.
+    """All sockets of this broker process; `links` are what they carry.
 
     `lease` is how long a link without a socket is kept, `ping` the time between two pings; seconds.
     `authenticate` gives the device of a token, in a time that tells nothing about it; `enrol` serves a
@@ -97,24 +89,20 @@ class Hub:
         max_connections: int = 20_000,
         max_greeting: int = 512,
     ) -> None:
-        self._attendant = attendant
-        self._instance = instance
+        self.links = Links(attendant, instance=instance, version=version, lease=lease, limit=max_connections)
         self._authenticate = authenticate
         self._local_device = local_device
-        self._version = version
         self._enrol = enrol
-        self._lease = lease
         self._ping = ping
         self._max_connections = max_connections
         self._max_greeting = max_greeting
-        self._links: dict[tuple[DeviceId, InstanceId], HubLink] = {}
         self._sockets: set[_HubSocket] = set()
         self._strangers: dict[_HubSocket, str] = {}
         self._greeting = 0
         self._refused = 0
 
     def statistics(self) -> HubStatistics:
-        return HubStatistics(len(self._sockets), self._greeting, len(self._links), self._refused)
+        return HubStatistics(len(self._sockets), self._greeting, len(self.links), self._refused)
 
     @asynccontextmanager
     async def serve_unix(
@@ -163,11 +151,9 @@ class Hub:
     def drop(self, device: DeviceId) -> int:
         """Cut every connection of a device whose credential was revoked and forget its links; gives their
         number."""
-        links = [link for (owner, _), link in self._links.items() if owner == device]
-        for link in links:
-            self._end(link)
+        dropped = self.links.drop(device)
         self.cut(device)
-        return len(links)
+        return dropped
 
     def cut(self, device: DeviceId) -> int:
         """Cut every connection of a device, on the way to its Hello too; gives their number.  Its links
@@ -183,10 +169,7 @@ class Hub:
 
     def close(self) -> None:
         """Forget all links without a word to the attendant: for the end of the process."""
-        for link in self._links.values():
-            if link.lease is not None:
-                link.lease.cancel()
-        self._links.clear()
+        self.links.close()
 
     def _from_elsewhere(self, token: str) -> DeviceId | None:
         """Off this machine nobody is this machine, whatever token he has."""
@@ -206,78 +189,6 @@ class Hub:
             del self._strangers[oldest]
             oldest.abort()
         self._strangers[connection] = address
-
-    def _greet(self, connection: "_HubSocket", device: DeviceId, hello: Hello) -> HubLink:
-        """:raises Overloaded: when there are too many links."""
-        key = (device, hello.instance)
-        link = self._links.get(key)
-        missed = None if link is None else self._missed(link, hello)
-        resumed = missed is not None
-        if link is None or missed is None:
-            if link is not None:
-                self._end(link)
-            if len(self._links) >= self._max_connections:
-                raise Overloaded("This broker has as many links as it may have.")
-            peer = Peer(hello.role, device, hello.instance, hello.name)
-            link = HubLink(peer, self._attendant, asyncio.get_running_loop().call_later)
-            self._links[key] = link
-            missed = []
-        if link.lease is not None:
-            link.lease.cancel()
-            link.lease = None
-        older = link.socket
-        connection.write(
-            frame_welcome(
-                Welcome(
-                    protocol=PROTOCOL,
-                    instance=self._instance,
-                    device=device,
-                    resumed=resumed,
-                    received=link.received,
-                    version=self._version,
-                )
-            )
-        )
-        link.attach(connection, missed)
-        if older is not None:
-            older.abort()
-        self._tell(self._attendant.link_back if resumed else self._attendant.link_up, link)
-        return link
-
-    def _missed(self, link: HubLink, hello: Hello) -> list[str] | None:
-        """What the peer lacks, or None when the two do not remember the same."""
-        untouched = hello.of is None and hello.received == 0 and link.received == 0
-        if link.peer.role != hello.role or not (hello.of == self._instance or untouched):
-            return None  # `untouched`: our first Welcome was lost on its way
-        try:
-            return link.missed_by(hello.received)
-        except LinkFault:
-            return None
-
-    def _left(self, link: HubLink, *, for_good: bool) -> None:
-        """The socket that carried `link` closed."""
-        if self._links.get((link.peer.device, link.peer.instance)) is not link:
-            return
-        if for_good:
-            self._end(link)
-            return
-        link.lease = asyncio.get_running_loop().call_later(self._lease, self._end, link)
-        self._tell(self._attendant.link_down, link)
-
-    def _end(self, link: HubLink) -> None:
-        key = (link.peer.device, link.peer.instance)
-        if self._links.get(key) is not link:
-            return
-        del self._links[key]
-        if link.lease is not None:
-            link.lease.cancel()
-        self._tell(self._attendant.link_gone, link)
-
-    def _tell(self, what: Callable[[Link], None], link: HubLink) -> None:
-        try:
-            what(link)
-        except Exception:  # a fault behind one link must not cut the others
-            _log.exception("the attendant failed")
 
 
 class _Listener:
@@ -402,7 +313,7 @@ class _HubSocket(WebSocket):
         self._listener.connections.discard(self)
         self._listener.empty.set()
         if self._link is not None and self._link.detach(self):
-            self._hub._left(self._link, for_good=not codes.isdisjoint(FINAL))
+            self._hub.links.left(self._link, for_good=not codes.isdisjoint(FINAL))
 
     def _hello(self, data: bytes) -> None:
         try:
@@ -412,7 +323,7 @@ class _HubSocket(WebSocket):
             if not 0 < len(hello.instance) <= MAX_ID:
                 raise LinkFault(f"an instance is named with 1 to {MAX_ID} characters")
             check_protocol(hello.protocol)
-            self._link = self._hub._greet(self, self.device, hello)
+            self._link = self._hub.links.greet(self, self.device, hello)
         except LinkFault as fault:
             self._fault(fault)
         except BridgeError as error:

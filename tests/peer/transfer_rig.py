@@ -131,7 +131,7 @@ class World:
     async def restart(self) -> None:
         """The broker ends as if killed, and another takes its place."""
         assert self._life is not None
-        for link in list(self.hub._links.values()):
+        for link in list(self.hub.links._all.values()):
             if link.socket is not None:
                 link.socket.abort()
         self._life.cancel()

@@ -31,7 +31,7 @@ from chappie_bridge.wire.values import SessionInfo
 
 from .clock import Process
 from .disks import LEASE, Registry, new_registry
-from .network import DialEnd, HubEnd, SimulatedDial, SimulatedHub, Wire
+from .network import DialEnd, HubEnd, SimulatedDial, SimulatedLinks, Wire
 
 if TYPE_CHECKING:
     from .world import World
@@ -59,7 +59,7 @@ class Given(Arguments):
 
 
 class BrokerMachine:
-    """Broker, hub and registry."""
+    """Broker, its links and registry."""
 
     def __init__(self, world: "World", random: Random, slowness: float) -> None:
         self._world, self._random, self._slowness = world, random, slowness
@@ -69,7 +69,7 @@ class BrokerMachine:
         self.life = 0
         self.process: Process | None = None
         self.broker: Broker | None = None
-        self.hub: SimulatedHub | None = None
+        self.links: SimulatedLinks | None = None
         self.registry: Registry | None = None
         self._stop: anyio.Event
 
@@ -99,22 +99,21 @@ class BrokerMachine:
             registry, key=KEY, version="0", limits=self._limits, now=self.now, mint=mint
         ) as broker:
             self.broker = broker
-            self.hub = SimulatedHub(
+            self.links = SimulatedLinks(
                 broker.dispatch,
                 instance=mint.instance(),
-                authenticate=lambda _: None,
-                local_device=DeviceId("local"),
                 version="0",
                 lease=LEASE,
+                limit=10_000,
             )
-            self.hub.raised = self._world.raised
+            self.links.raised = self._world.raised
             self._world.note("broker is up", life)
             await self._stop.wait()
             self.broker = None
             self._world.hang_up_all()  # the faces end first
             await anyio.sleep(0.01)
-            self.hub.close()
-            self.broker = self.hub = None
+            self.links.close()
+            self.broker = self.links = None
             self._world.cut_all()
         process.kill()
         self.process = None
@@ -125,7 +124,7 @@ class BrokerMachine:
         if self.process is None:
             return
         self.process.kill()
-        self.process = self.broker = self.hub = self.registry = None
+        self.process = self.broker = self.links = self.registry = None
         self._world.cut_all()
         self._world.broker_gone()
 
@@ -231,11 +230,11 @@ class AgentMachine:
         assert process is not None
         await anyio.sleep(self._random.random() * world.lag)
         broker = world.broker
-        if broker.hub is None or broker.process is None or self.blocked:
+        if broker.links is None or broker.process is None or self.blocked:
             raise ConnectionRefusedError
         wire = Wire(self._random, world.lag, world.broken, world.raised)
         end = DialEnd(wire, process, dial)
-        wire.join(HubEnd(wire, broker.process, broker.hub, DeviceId(self.name)), end)
+        wire.join(HubEnd(wire, broker.process, broker.links, DeviceId(self.name)), end)
         if process.frozen or broker.process.frozen:
             wire.silence()
         self.wire = wire

@@ -1,4 +1,4 @@
-"""Links without sockets: the real Hub and the real Dial, and between them a wire that fails as told."""
+"""Links without sockets: the real Links and the real Dial, and between them a wire that fails as told."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 from chappie_agents.dial import STEADY, Dial
-from chappie_broker.hub import Hub, HubLink
+from chappie_broker.links import HubLink, Links
 from websockets.frames import CloseCode
 
 from chappie_bridge.wire.endpoint import Endpoint
@@ -84,9 +84,9 @@ class End:
 class HubEnd(End):
     """What `_HubSocket` does once HTTP is out of the way."""
 
-    def __init__(self, wire: "Wire", process: Process, hub: Hub, device: DeviceId) -> None:
+    def __init__(self, wire: "Wire", process: Process, links: Links, device: DeviceId) -> None:
         super().__init__(wire, process)
-        self._hub, self._device = hub, device
+        self._links, self._device = links, device
         self._link: HubLink | None = None
 
     def text(self, frame: str) -> None:
@@ -94,7 +94,7 @@ class HubEnd(End):
             hello = decode(frame)
             assert isinstance(hello, Hello)
             try:
-                self._link = self._hub._greet(self, self._device, hello)
+                self._link = self._links.greet(self, self._device, hello)
             except BridgeError as error:
                 self.write(frame_refused(error))
                 self.wire.close(LOST)
@@ -107,7 +107,7 @@ class HubEnd(End):
 
     def closed(self, codes: frozenset[int]) -> None:
         if self._link is not None and self._link.detach(self):
-            self._hub._left(self._link, for_good=codes != LOST)
+            self._links.left(self._link, for_good=codes != LOST)
 
 
 class DialEnd(End):
@@ -223,8 +223,8 @@ class Wire:
         self._slow_until = max(self._slow_until, self._loop.time() + seconds)
 
 
-class SimulatedHub(Hub):
-    """A Hub whose attendant may not fail: the real one logs that and goes on."""
+class SimulatedLinks(Links):
+    """Links whose attendant may not fail: the real one logs that and goes on."""
 
     raised: "list[BaseException]"
 
