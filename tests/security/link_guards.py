@@ -1,4 +1,4 @@
-"""Guards of the link and of handles; see guards.py."""
+"""Guards of the link, of handles and of what is kept; see guards.py."""
 
 from tests.security.guard import Guard
 
@@ -165,5 +165,13 @@ LINK_GUARDS = (
         "        if len(self._strangers) >= self._max_greeting:\n",
         "        if False:\n",
         "tests/broker/test_hub.py::test_of_those_who_say_nothing_the_oldest_makes_room",
+    ),
+    Guard(
+        "S21",
+        "of an app's tokens the registry has hashes",
+        "broker/chappie_broker/apps.py",
+        'return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()\n',
+        "return token\n",
+        "tests/security/test_every_secret.py",
     ),
 )
