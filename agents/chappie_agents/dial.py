@@ -5,6 +5,7 @@ import ipaddress
 import json
 import logging
 import random
+import socket
 import ssl as tls
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -190,7 +191,8 @@ class Dial(Endpoint):
         loop = asyncio.get_running_loop()
         to = self._address
         if to.path is not None:
-            return (await loop.create_unix_connection(lambda: _DialSocket(self), to.path))[1]
+            end = _connected(to.path)
+            return (await loop.create_unix_connection(lambda: _DialSocket(self), sock=end))[1]
         context = (self._ssl or pinned(self._pin)) if to.uri.secure else None
         return (
             await loop.create_connection(lambda: _DialSocket(self), to.uri.host, to.uri.port, ssl=context)
@@ -343,6 +345,19 @@ class _DialSocket(WebSocket):
     def _fault(self, fault: LinkFault) -> None:
         _log.warning("the broker broke the link's rules: %s", fault)
         self.close(CloseCode.PROTOCOL_ERROR, str(fault))
+
+
+def _connected(path: str) -> socket.socket:
+    """At once or not at all: where nobody listens, or too many wait, a try must cost next to nothing, since
+    all agents of a machine try again and again.  :raises OSError:"""
+    end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    end.setblocking(False)
+    try:
+        end.connect(path)
+    except BaseException:
+        end.close()
+        raise
+    return end
 
 
 def _later(delay: float, call: Callable[[], None]) -> object:

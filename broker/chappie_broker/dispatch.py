@@ -50,6 +50,7 @@ from chappie_bridge.wire.messages import (
 from chappie_bridge.wire.ports import Link
 from chappie_bridge.wire.values import InputItem, Origin
 
+from .arrivals import Arrivals
 from .audit import Audit
 from .changes import Changes
 from .deliveries import Mailroom, input_key
@@ -97,6 +98,7 @@ class Dispatch:
         )
         self._changes = changes
         self._store, self.audit, self._now, self._later, self._start = store, audit, now, later, start
+        self._arrivals = Arrivals(store, later)
         self.streams = Streams(partial(next, itertools.count(1)))
         self.transfers = Transfers(
             self.directory,
@@ -201,22 +203,19 @@ class Dispatch:
             self._conclude(session, running, "restarted", error=Interrupted())
         self.audit.note(who=link.peer.name, what="register", target=session.info.id)
 
-        async def admit() -> None:
-            try:
-                with storing(Executed.NO):
-                    await self._store.upsert_session(self._row(session))
-            except BridgeError as error:
-                link.send(Failed(request=message.request, failure=error.failure()))
-                return
-            if session.link is link:
-                self.directory.admit(session)
-                link.send(Registered(request=message.request, session=session.info.id))
-                for operation in list(session.doubtful.values()):
-                    self._start(self._recollect, link, session, operation)
-                self.pump(session)
-                self._tell_news()
+        self._arrivals.add(self._row(session), partial(self._admit, link, message.request, session))
 
-        self._later(admit)
+    def _admit(self, link: Link, request: int, session: Session, error: BridgeError | None) -> None:
+        """Its registration is committed, or cannot be."""
+        if error is not None:
+            link.send(Failed(request=request, failure=error.failure()))
+        elif session.link is link:
+            self.directory.admit(session)
+            link.send(Registered(request=request, session=session.info.id))
+            for operation in list(session.doubtful.values()):
+                self._start(self._recollect, link, session, operation)
+            self.pump(session)
+            self._tell_news()
 
     async def _recollect(self, link: Link, session: Session, operation: Operation) -> None:
         """How did it end?  An agent offers again only what it does not know to have arrived."""
@@ -239,7 +238,7 @@ class Dispatch:
         told_before = session.info.model_copy(update={"activity": message.session.activity})
         session.info, session.last_seen = message.session, self._now()
         if told_before != message.session:
-            self._save_session(session)
+            self._arrivals.add(self._row(session), _saved)
 
     def _ended(self, link: Link, message: SessionEnded) -> None:
         self._end(self._own(link, message.session), "ended")
@@ -261,6 +260,7 @@ class Dispatch:
         session.requests.clear()
         self.directory.end(session, self._now())
         identifier, at = session.info.id, session.last_seen
+        self._arrivals.seal()
         self._later(lambda: self._store.end_session(identifier, at))
         self._tell_news()
 
@@ -270,10 +270,6 @@ class Dispatch:
         if session.link is not link:
             raise Lost("Another connection speaks for this session now.")
         return session
-
-    def _save_session(self, session: Session) -> None:
-        row = self._row(session)
-        self._later(lambda: self._store.upsert_session(row))
 
     def _row(self, session: Session) -> SessionStored:
         info = session.info
@@ -510,3 +506,9 @@ class Dispatch:
         session = self._own(link, message.session)
         session.requests.pop(message.request, None)
         self.pump(session)
+
+
+def _saved(error: BridgeError | None) -> None:
+    """What an agent says of a session anew is told already, whether it is written or not."""
+    if error is not None:
+        log.error("the registry does not have what changed of a session: %s", error)

@@ -16,7 +16,7 @@ from .guard import neighbourhood
 
 _log = logging.getLogger(__name__)
 
-BACKLOG = 1024
+BACKLOG = 4096
 """Connections that the kernel keeps meanwhile: after a restart of the broker all agents come at once."""
 
 MAX_HALF_OPEN = 256
@@ -60,7 +60,9 @@ class Door:
         listeners: list[socket.socket] = []
         try:
             for family, _, _, _, address in dict.fromkeys(found):
-                listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+                listener = socket.socket(
+                    family, socket.SOCK_STREAM, socket.IPPROTO_TCP
+                )  # else asyncio leaves Nagle on
                 listeners.append(listener)
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 if family == socket.AF_INET6:

@@ -26,7 +26,7 @@ from chappie_broker.store.rows import (
 from chappie_broker.store.sqlite import InlineSqliteStore, SqliteStore
 
 from chappie_bridge.wire.batch import Status
-from chappie_bridge.wire.errors import Executed, PathExists, SessionConflict
+from chappie_bridge.wire.errors import Executed, PathExists
 from chappie_bridge.wire.ids import (
     AppId,
     ConversationId,
@@ -115,7 +115,7 @@ async def store(open_store: Open) -> AsyncIterator[Store]:
 async def fill(store: Store) -> None:
     """One row of each kind, all of them live."""
     await store.save_device(DEVICE)
-    await store.upsert_session(SESSION)
+    assert not await store.upsert_sessions([SESSION])
     await store.save_binding(CHAT, SESSION.id, at=22.0)
     await store.accept_key(KEY, OPERATION)
     await store.save_delivery(DELIVERY)
@@ -176,9 +176,10 @@ async def test_a_session_never_changes_its_device(store: Store) -> None:
     await fill(store)
     other = replace(DEVICE, id=DeviceId("d2"))
     await store.save_device(other)
-    with pytest.raises(SessionConflict):
-        await store.upsert_session(replace(SESSION, device=other.id, cwd="/stolen"))
-    assert (await store.load(0.0)).sessions == (SESSION,)
+    second = replace(SESSION, id=SessionId("s2"))
+    stolen = replace(SESSION, device=other.id, cwd="/stolen")
+    assert await store.upsert_sessions([stolen, second]) == {SESSION.id}
+    assert set((await store.load(0.0)).sessions) == {SESSION, second}
 
 
 async def test_a_session_that_registers_again_is_the_same_session(store: Store) -> None:
@@ -187,14 +188,14 @@ async def test_a_session_that_registers_again_is_the_same_session(store: Store) 
     await store.end_session(SESSION.id, at=12.0)
     assert (await store.load(0.0)).sessions[0].ended_at == 12.0
     again = replace(SESSION, agent="codex", cwd="/x", model=None, first_seen=90.0, last_seen=91.0)
-    await store.upsert_session(again)
+    assert not await store.upsert_sessions([again])
     assert (await store.load(0.0)).sessions == (replace(again, first_seen=SESSION.first_seen),)
 
 
 async def test_sessions_come_in_the_order_of_the_automatic_choice(store: Store) -> None:
     await store.save_device(DEVICE)
     for name, first_seen in (("b", 3.0), ("a", 2.0), ("c", 1.0)):
-        await store.upsert_session(replace(SESSION, id=SessionId(name), first_seen=first_seen))
+        await store.upsert_sessions([replace(SESSION, id=SessionId(name), first_seen=first_seen)])
     assert [session.id for session in (await store.load(0.0)).sessions] == ["c", "a", "b"]
 
 
@@ -224,7 +225,7 @@ async def test_a_binding_stays_what_it_was_until_it_is_changed(store: Store) -> 
     """B45: the stored id counts, whoever registers first after a restart."""
     await fill(store)
     second = replace(SESSION, id=SessionId("s2"))
-    await store.upsert_session(second)
+    assert not await store.upsert_sessions([second])
     await store.end_session(SESSION.id, at=12.0)
     assert (await store.load(0.0)).bindings == (Binding(CHAT.id, SESSION.id, 22.0),)
     await store.save_binding(CHAT, second.id, at=23.0)

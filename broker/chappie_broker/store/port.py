@@ -178,10 +178,10 @@ class Store(Protocol):
 
     # Sessions.
 
-    async def upsert_session(self, session: Session) -> None:
-        """Register a session, or register it again: `device` and `first_seen` stay as they were.
+    async def upsert_sessions(self, sessions: Sequence[Session]) -> frozenset[str]:
+        """Register sessions, or register them again: `device` and `first_seen` stay as they were.
 
-        :raises SessionConflict: when it belongs to another device; then nothing was changed."""
+        Gives the ids of those that belong to another device; of these nothing was changed."""
         ...
 
     async def touch_sessions(self, seen: Sequence[tuple[SessionId, float]]) -> None:

@@ -17,7 +17,7 @@ import aiosqlite
 import anyio
 
 from chappie_bridge.wire.batch import Status
-from chappie_bridge.wire.errors import Executed, SessionConflict
+from chappie_bridge.wire.errors import Executed
 from chappie_bridge.wire.ids import (
     AppId,
     ConversationId,
@@ -100,9 +100,12 @@ class _SqliteMethods(ABC, Store):
     async def revoke_device(self, device: DeviceId, at: float) -> bool:
         return await self._write(lambda database: database.run("revoke_device", id=device, at=at)) > 0
 
-    async def upsert_session(self, session: Session) -> None:
-        if not await self._write(lambda database: database.run("upsert_session", **columns(session))):
-            raise SessionConflict
+    async def upsert_sessions(self, sessions: Sequence[Session]) -> frozenset[str]:
+        return await self._write(
+            lambda database: frozenset(
+                session.id for session in sessions if not database.run("upsert_session", **columns(session))
+            )
+        )
 
     async def touch_sessions(self, seen: Sequence[tuple[SessionId, float]]) -> None:
         await self._touch("touch_session", seen)
