@@ -4,7 +4,7 @@
 # make sim    histories of the whole bridge on a virtual clock, SEEDS=N of them
 # make test-faults  kills, stops, a full disk, a bad tunnel, with real processes for longer than `make test`
 #                    has them: at most 8 minutes; CHAPPIE_SEED=N for the moments of one that failed
-# make guards  each guard taken away once: at most 5 minutes; writes docs/security-guards.md
+# make guards  each guard taken away once: at most 10 minutes; writes docs/security-guards.md
 # make mutants  bugs put in on purpose, and the seed that finds each
 # make check  formatting, lint, types, import rules: under 90 seconds
 # make conformance   the public MCP conformance suite: at most 8 minutes, its installation included

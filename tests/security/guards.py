@@ -1,6 +1,6 @@
 """Each guard taken away once: the test that names its case must fail, or it holds nothing.
 
-`python -m tests.security.guards` (`make guards`, at most five minutes) works on a copy of the tree, and
+`python -m tests.security.guards` (`make guards`, at most ten minutes) works on a copy of the tree, and
 writes docs/security-guards.md.  With cases as arguments it tries these alone and writes nothing.
 """
 
