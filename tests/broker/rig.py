@@ -5,7 +5,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from time import time
+from typing import Any
 
+import anyio
+import anyio.lowlevel
 from chappie_broker.broker import Broker
 from chappie_broker.codes import OneTimeCodes
 from chappie_broker.devices import Devices
@@ -127,6 +130,13 @@ class ScriptedAgent:
             name=name,
         )
         self.say(Register(request=self._number, session=info, known=tuple(OperationId(k) for k in known)))
+
+    async def comes(self, session: str, **more: Any) -> None:
+        """Register, and see that it is told: for a test whose next request is short of time."""
+        self.register(session, **more)
+        with anyio.fail_after(10):
+            while session not in self.registered():
+                await anyio.lowlevel.checkpoint()
 
     def reside(self, *roots: str) -> None:
         """Tell that it starts sessions in `roots`; a directory named `missing` is not there."""

@@ -276,7 +276,7 @@ async def test_what_outlasts_its_deadline_is_running_and_can_be_joined(tmp_path:
     async with broker(tmp_path) as board:
         agent = ScriptedAgent(board.dispatch)
         agent.hold = True
-        agent.register("s")
+        await agent.comes("s")
         view = await board.call(submit(chat("a"), wait=0.01))
         assert view.status is Status.RUNNING
 
@@ -295,7 +295,7 @@ async def test_an_outcome_that_nobody_awaits_rides_with_the_next_response_once(t
     async with broker(tmp_path) as board:
         agent = ScriptedAgent(board.dispatch)
         agent.hold = True
-        agent.register("s")
+        await agent.comes("s")
         view = await board.call(submit(chat("a"), wait=0.01))
         board.told(view.companions.receipt, sent=True)
         agent.finish(agent.batches()[0])
@@ -335,7 +335,7 @@ async def test_cancel_stops_a_queued_batch_before_it_runs(tmp_path: Path) -> Non
     async with broker(tmp_path) as board:
         agent = ScriptedAgent(board.dispatch)
         agent.hold = True
-        agent.register("s")
+        await agent.comes("s")
         await board.call(submit(chat("a"), "one", wait=0.01))
         second = await board.call(submit(chat("a"), "two", wait=0.01))
         assert second.status is Status.QUEUED
@@ -353,7 +353,7 @@ async def test_cancel_of_running_work_reaches_the_agent_and_keeps_finished_calls
     async with broker(tmp_path) as board:
         agent = ScriptedAgent(board.dispatch)
         agent.hold = True
-        agent.register("s")
+        await agent.comes("s")
         view = await board.call(submit(chat("a"), "one", "two", wait=0.01))
 
         async def stop() -> None:
@@ -404,8 +404,8 @@ async def test_a_cancel_goes_to_its_own_device_under_its_own_name_while_others_r
         here = ScriptedAgent(board.dispatch)
         there = ScriptedAgent(board.dispatch, device="tower", instance="i2")
         here.hold = there.hold = True
-        here.register("s1")
-        there.register("s2")
+        await here.comes("s1")
+        await there.comes("s2")
         await settle_down()
         first = await board.call(submit(chat("a"), "slow", session="s1", wait=0.01))
         behind = await board.call(submit(chat("b"), "next", session="s1", wait=0.01))
@@ -428,7 +428,7 @@ async def test_a_cancel_frees_the_queue_even_if_the_device_is_silent(tmp_path: P
     async with broker(tmp_path, cancel_silence=0.01) as board:
         agent = ScriptedAgent(board.dispatch)
         agent.hold = True
-        agent.register("s")
+        await agent.comes("s")
         view = await board.call(submit(chat("a"), wait=0.01))
         ended = await board.call(Submit(caller=chat("a"), operation=view.operation, cancel=True))
         assert (ended.status, ended.executed) == (Status.INTERRUPTED, Executed.UNKNOWN)
@@ -440,7 +440,7 @@ async def test_a_request_that_is_closed_while_queued_is_lost_and_never_runs(tmp_
     async with broker(tmp_path) as board:
         agent = ScriptedAgent(board.dispatch)
         agent.hold = True
-        agent.register("s")
+        await agent.comes("s")
         await board.call(submit(chat("a"), "one", wait=0.01))
         with anyio.move_on_after(0.01):
             await board.call(submit(chat("a"), "two"))
@@ -502,7 +502,7 @@ async def test_work_of_an_agent_that_restarted_is_interrupted_not_repeated(tmp_p
     async with broker(tmp_path) as board:
         agent, successor = ScriptedAgent(board.dispatch), ScriptedAgent(board.dispatch, instance="i2")
         agent.hold = True
-        agent.register("s")
+        await agent.comes("s")
         view = await board.call(submit(chat("a"), wait=0.01))
         agent.up = False
         board.dispatch.link_down(agent)
@@ -517,7 +517,7 @@ async def test_work_goes_on_through_a_dropped_link(tmp_path: Path) -> None:
     async with broker(tmp_path) as board:
         agent = ScriptedAgent(board.dispatch)
         agent.hold = True
-        agent.register("s")
+        await agent.comes("s")
         view = await board.call(submit(chat("a"), wait=0.01))
         board.dispatch.link_down(agent)
         assert (await board.sessions(ListSessions())).sessions[0].status == "adrift"
@@ -532,7 +532,7 @@ async def test_a_session_is_offline_when_its_agent_does_not_come_back(tmp_path: 
     async with broker(tmp_path) as board:
         agent = ScriptedAgent(board.dispatch)
         agent.hold = True
-        agent.register("s")
+        await agent.comes("s")
         running = await board.call(submit(chat("a"), "one", wait=0.01))
         queued = await board.call(submit(chat("a"), "two", wait=0.01))
         board.dispatch.link_down(agent)
@@ -547,7 +547,7 @@ async def test_an_outcome_after_we_gave_up_is_better_than_our_doubt(tmp_path: Pa
     async with broker(tmp_path, cancel_silence=0.01) as board:
         agent = ScriptedAgent(board.dispatch)
         agent.hold = True
-        agent.register("s")
+        await agent.comes("s")
         view = await board.call(submit(chat("a"), wait=0.01))
         await board.call(Submit(caller=chat("a"), operation=view.operation, cancel=True))
         agent.finish(agent.batches()[0])
@@ -563,7 +563,7 @@ async def test_an_outcome_arrives_also_when_the_doubt_has_been_told_before(
     async with broker(tmp_path, cancel_silence=0.01) as board:
         agent = ScriptedAgent(board.dispatch)
         agent.hold = True
-        agent.register("s")
+        await agent.comes("s")
         view = await board.call(submit(chat("a"), wait=0.01))
         doubt = await board.call(Submit(caller=chat("a"), operation=view.operation, cancel=True))
         assert doubt.status is Status.INTERRUPTED
@@ -603,7 +603,7 @@ async def test_an_outcome_from_before_the_broker_s_restart_is_delivered(tmp_path
     async with broker(tmp_path) as board:
         agent = ScriptedAgent(board.dispatch)
         agent.hold = True
-        agent.register("s")
+        await agent.comes("s")
         await board.init(OpenSession(caller=chat("a")))
         view = await board.call(submit(chat("a"), wait=0.01))
         batch = agent.batches()[0]
@@ -624,7 +624,7 @@ async def test_a_stored_doubt_gives_way_to_the_outcome_that_comes_after_a_restar
     async with broker(tmp_path, cancel_silence=0.01) as board:
         agent = ScriptedAgent(board.dispatch)
         agent.hold = True
-        agent.register("s")
+        await agent.comes("s")
         await board.init(OpenSession(caller=chat("a")))
         view = await board.call(submit(chat("a"), wait=0.01))
         board.told(view.companions.receipt, sent=True)
@@ -657,7 +657,7 @@ async def test_a_batch_queued_when_the_broker_died_is_lost_not_run(tmp_path: Pat
     async with broker(tmp_path) as board:
         agent = ScriptedAgent(board.dispatch)
         agent.hold = True
-        agent.register("s")
+        await agent.comes("s")
         await board.call(submit(chat("a"), "one", wait=0.01))
         queued = await board.call(submit(chat("a"), "two", wait=0.01))
     async with broker(tmp_path) as board:
@@ -727,7 +727,7 @@ async def test_an_identical_request_joins_the_first_while_its_answer_is_not_sent
     async with broker(tmp_path) as board:
         agent = ScriptedAgent(board.dispatch)
         agent.hold = True
-        agent.register("s")
+        await agent.comes("s")
         first = await board.call(submit(chat("a"), wait=0.01))
         board.told(first.companions.receipt, sent=False)
         second = await board.call(submit(chat("a"), wait=0.01))
@@ -808,7 +808,7 @@ async def test_nothing_runs_while_a_model_request_waits(tmp_path: Path) -> None:
     async with broker(tmp_path) as board:
         agent = ScriptedAgent(board.dispatch)
         agent.hold = True
-        agent.register("s")
+        await agent.comes("s")
         await board.call(submit(chat("a"), "one", wait=0.01))
         queued = await board.call(submit(chat("a"), "two", wait=0.01))
         request = ModelRequest(id="r1", kind="compaction", instructions="", content=(Text(text="long"),))
@@ -931,7 +931,7 @@ async def test_an_outcome_told_for_the_first_time_does_not_say_again(tmp_path: P
     async with broker(tmp_path) as board:
         agent = ScriptedAgent(board.dispatch)
         agent.hold = True
-        agent.register("s")
+        await agent.comes("s")
         view = await board.call(submit(chat("a"), wait=0.01))
         board.told(view.companions.receipt, sent=True)
         agent.finish(agent.batches()[0])
@@ -1000,7 +1000,7 @@ async def test_who_only_joins_does_not_take_the_outcome_from_who_asked(tmp_path:
     async with broker(tmp_path) as board:
         agent = ScriptedAgent(board.dispatch)
         agent.hold = True
-        agent.register("s")
+        await agent.comes("s")
         view = await board.call(submit(chat("a"), session="s", wait=0.01))
 
         async def finish() -> None:
@@ -1061,7 +1061,7 @@ async def test_two_clients_without_a_conversation_never_share_a_run(tmp_path: Pa
     async with broker(tmp_path) as board:
         agent = ScriptedAgent(board.dispatch)
         agent.hold = True
-        agent.register("s")
+        await agent.comes("s")
         first = await board.call(submit(NONE, session="s", wait=0.01))
         second = await board.call(submit(NONE, session="s", wait=0.01))
         assert first.operation != second.operation
@@ -1070,7 +1070,7 @@ async def test_two_clients_without_a_conversation_never_share_a_run(tmp_path: Pa
 async def test_a_reply_to_a_model_request_ends_with_its_agent(tmp_path: Path) -> None:
     async with broker(tmp_path) as board:
         agent = ScriptedAgent(board.dispatch)
-        agent.register("s")
+        await agent.comes("s")
         await settle_down()
         agent.deaf = True
         agent.say(
@@ -1110,7 +1110,7 @@ async def test_an_operation_keeps_its_principal_through_a_restart(tmp_path: Path
     async with broker(tmp_path) as board:
         agent = ScriptedAgent(board.dispatch)
         agent.hold = True
-        agent.register("s")
+        await agent.comes("s")
         view = await board.call(submit(phone, session="s", wait=0.01))
     async with broker(tmp_path) as board:
         ScriptedAgent(board.dispatch, instance="i2").register("s")
@@ -1142,7 +1142,7 @@ async def test_a_cancel_that_the_link_does_not_take_still_ends(tmp_path: Path) -
     async with broker(tmp_path, cancel_silence=0.01) as board:
         agent = ScriptedAgent(board.dispatch)
         agent.hold = True
-        agent.register("s")
+        await agent.comes("s")
         view = await board.call(submit(chat("a"), wait=0.01))
         agent.full = True
         with pytest.raises(Overloaded):
@@ -1157,7 +1157,7 @@ async def test_results_of_operations_that_never_end_have_a_bound(tmp_path: Path)
     async with broker(tmp_path) as board:
         agent = ScriptedAgent(board.dispatch)
         agent.hold = True
-        agent.register("s")
+        await agent.comes("s")
         await board.call(submit(chat("a"), wait=0.01))
         batch = agent.batches()[0]
         text = Text(text="x" * 500_000)
