@@ -1,9 +1,11 @@
 """A paired device that works while others mean ill at the link's TLS port: its p99 against its own in peace.
 
 One `serve` that listens off loopback, as `up` does; a device over TLS that answers at once; a client that
-calls it, one call after another.  In a process of their own: 10,000 wrong tokens, 1,000 connections each that
-stop after TCP, TLS and the upgrade, lines and frames of 100 MB.  Then: how long a revoked device's link
-lives, and what one hostile megabyte costs.
+calls it, one call after another.  In a process of their own: 10,000 wrong tokens, 1,000 connections each
+that stop after TCP, TLS and the upgrade, lines and frames of 100 MB.  What that takes from a machine of few
+cores is not the broker's doing, so each attack goes at another broker, too, while the good client calls the
+first: `beside` is its p99 then.  Then: how long a revoked device's link lives, and what one hostile megabyte
+costs.
 """
 
 import asyncio
@@ -13,8 +15,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +43,7 @@ SAMPLES = 400
 
 REVOKED = 7
 
-GOAL = "memory bounded; p99 of the good device <= 3x idle; a revoked one cut within 1 s; 1 MB <= 50 ms of CPU"
+GOAL = "memory bounded; p99 <= 3x idle (beside: machine alone); revoked within 1 s; 1 MB <= 50 ms of CPU"
 
 ATTACKS: dict[str, Callable[[int, str], Coroutine[Any, Any, object]]] = {
     "wrong tokens": lambda port, token: wrong_tokens(port, 10_000),
@@ -95,30 +97,35 @@ def begun(name: str, port: int, token: str) -> "subprocess.Popen[bytes]":
     return attack
 
 
-async def measured(bridge: Bridge) -> list[str]:
+async def measured(bridge: Bridge, other: Bridge) -> list[str]:
     agent, dial = bridge.working(*await bridge.paired("good"), "good")
     running = asyncio.create_task(dial.run())
     await asyncio.to_thread(agent.there.wait, 30)
-    _, ill = await bridge.paired("ill")
+    ill = {each: (await each.paired("ill"))[1] for each in (bridge, other)}
     url, headers = bridge.ready["mcp"], bridge.ready["headers"]
     await good(url, headers, lambda: True)  # warms up
     idle = await good(url, headers, lambda: True)
-    lines = [f"{'case':<24}{'p50 ms':>9}{'p99 ms':>9}{'p99 ratio':>11}{'calls':>8}{'s':>6}{'MiB':>6}"]
-    lines.append(_line("idle", idle, idle, 0, resident(bridge.pid)))
+    lines = [
+        f"{'case':<22}{'p50 ms':>8}{'p99 ms':>8}{'beside':>8}{'/ idle':>8}{'/ beside':>10}{'s':>5}{'MiB':>6}"
+    ]
+    lines.append(_line("idle", idle, idle, idle, 0, resident(bridge.pid)))
     for name in ATTACKS:
-        attack = begun(name, bridge.port, ill)
-        most, since = resident(bridge.pid), time.monotonic()
+        samples, most, since = {}, 0.0, 0.0
+        for attacked in (other, bridge):
+            attack, since = begun(name, attacked.port, ill[attacked]), time.monotonic()
 
-        def ended(attack: "subprocess.Popen[bytes]" = attack) -> bool:
-            nonlocal most
-            most = max(most, resident(bridge.pid))
-            return attack.poll() is not None
+            def ended(attack: "subprocess.Popen[bytes]" = attack) -> bool:
+                nonlocal most
+                most = max(most, resident(bridge.pid))
+                return attack.poll() is not None
 
-        taken = await good(url, headers, ended)
-        lines.append(_line(name, taken, idle, time.monotonic() - since, most))
-        assert attack.wait() == 0
+            samples[attacked] = await good(url, headers, ended)
+            assert attack.wait() == 0
+        seconds = time.monotonic() - since
+        lines.append(_line(name, samples[bridge], idle, samples[other], seconds, most))
+        print(lines[-1], flush=True)
     after = await good(url, headers, lambda: True)
-    lines.append(_line("idle, after", after, idle, 0, resident(bridge.pid)))
+    lines.append(_line("idle, after", after, idle, idle, 0, resident(bridge.pid)))
     running.cancel()
     await asyncio.wait([running])
     return lines
@@ -153,25 +160,37 @@ def hostile() -> tuple[float, str]:
     return max((min(cost(text) for _ in range(3)), text[:60]) for text in megabytes())
 
 
-def _line(name: str, taken: list[float], idle: list[float], seconds: float, mib: float) -> str:
+def _line(
+    name: str, taken: list[float], idle: list[float], beside: list[float], seconds: float, mib: float
+) -> str:
     p50, p99 = quantile(taken, 0.5) * 1e3, quantile(taken, 0.99) * 1e3
-    ratio = p99 / (quantile(idle, 0.99) * 1e3)
-    return f"{name:<24}{p50:>9.2f}{p99:>9.2f}{ratio:>11.2f}{len(taken):>8}{seconds:>6.0f}{mib:>6.0f}"
+    alone, control = quantile(idle, 0.99) * 1e3, quantile(beside, 0.99) * 1e3
+    ratios = f"{control:>8.1f}{p99 / alone:>8.1f}{p99 / control:>10.2f}"
+    return f"{name:<22}{p50:>8.1f}{p99:>8.1f}{ratios}{seconds:>5.0f}{mib:>6.0f}"
+
+
+@contextmanager
+def serving(directory: str) -> Iterator[Bridge]:
+    command = [sys.executable, "-m", "chappie_bridge.cli", "serve", "--json"]
+    command += ["--state", f"{directory}/state", "--http", "127.0.0.1:0", "--link", "0.0.0.0:0"]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, encoding="utf-8")
+    try:
+        assert server.stdout is not None
+        yield Bridge(directory, json.loads(server.stdout.readline()), server.pid)
+    finally:
+        server.terminate()
+        server.wait()
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as directory:
-        command = [sys.executable, "-m", "chappie_bridge.cli", "serve", "--json"]
-        command += ["--state", f"{directory}/state", "--http", "127.0.0.1:0", "--link", "0.0.0.0:0"]
-        server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, encoding="utf-8")
-        try:
-            assert server.stdout is not None
-            bridge = Bridge(directory, json.loads(server.stdout.readline()), server.pid)
-            lines = asyncio.run(measured(bridge))
-            cut = asyncio.run(revoked(bridge))
-        finally:
-            server.terminate()
-            server.wait()
+    with (
+        tempfile.TemporaryDirectory() as one,
+        tempfile.TemporaryDirectory() as two,
+        serving(one) as bridge,
+        serving(two) as other,
+    ):
+        lines = asyncio.run(measured(bridge, other))
+        cut = asyncio.run(revoked(bridge))
     median, most = statistics.median(cut) * 1e3, max(cut) * 1e3
     lines.append(f"a revoked device's link ends after {median:.0f} ms, at most {most:.0f}")
     milliseconds, which = hostile()

@@ -195,7 +195,7 @@ class WebSocket(asyncio.Protocol):
         self._release()
 
     def eof_received(self) -> None:
-        self.protocol.receive_eof()
+        self._ended()
         self.flush()
 
     def pause_writing(self) -> None:
@@ -215,7 +215,8 @@ class WebSocket(asyncio.Protocol):
             self._drained.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.protocol.receive_eof()
+        self._ended()
+        self.protocol.parser.close()  # it and the protocol would keep one another
         for timer in (self._timer, self._close):
             if timer is not None:
                 timer.cancel()
@@ -225,6 +226,12 @@ class WebSocket(asyncio.Protocol):
         self.closed(frozenset(close.code for close in closes if close is not None))
 
     # --- the rest ---
+
+    def _ended(self) -> None:
+        """Of an opening that is not over the protocol would only make an error that nobody reads, and that
+        keeps itself in memory until the collector comes."""
+        if self.protocol.state is not CONNECTING:
+            self.protocol.receive_eof()
 
     def _opened(self, before: bytes, data: bytes) -> bytes:
         """What came after the opening; of one that did not end well the protocol gets all."""

@@ -1,6 +1,7 @@
 """The broker's end of links, on real sockets."""
 
 import asyncio
+import gc
 import json
 import os
 import socket
@@ -20,6 +21,7 @@ from websockets.asyncio.client import ClientConnection, unix_connect
 from websockets.datastructures import Headers
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request
+from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from chappie_bridge import websocket
@@ -389,6 +391,25 @@ async def test_a_full_broker_says_so() -> None:
             async with raw(directory / "s") as second:  # the first link still has its lease
                 await second.send(hello("i_2"))
                 assert json.loads(await second.recv())["refused"]["code"] == "overloaded"
+
+
+async def test_an_opening_that_breaks_off_leaves_nothing_for_the_collector() -> None:
+    """S22: it walks seldom, and until then each would keep its connection."""
+    broker = a_hub(Recorder())
+    async with broker.serve_tcp("127.0.0.1", 0) as port:
+        gc.collect()
+        gc.disable()
+        try:
+            for said in (b"", b"GET / HTTP/1.1\r\nHost: x"):
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(said)
+                writer.close()
+                await writer.wait_closed()
+            with anyio.fail_after(10):
+                while any(isinstance(each, ServerProtocol) for each in gc.get_objects()):  # noqa: ASYNC110
+                    await anyio.sleep(0.01)
+        finally:
+            gc.enable()
 
 
 # --- links over their sockets ---
