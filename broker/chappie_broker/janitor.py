@@ -109,7 +109,7 @@ class Janitor:
                     self._expire_absent()
                 if ticks % SLOW == 0:
                     await self._touch()
-                    self._forget(self._now() - limits.keep_results)
+                    self._forget(limits.keep_results)
                     self._dispatch.directory.forget_unbound(self._now() - limits.keep_results, STEP)
                     self._dispatch.outcomes.shrink(limits.mail_bytes)
                     await self._prune()
@@ -148,9 +148,9 @@ class Janitor:
             if session.presence is Presence.GREETING and session.running is not None and session.link is None:
                 self._dispatch.expire(session)
 
-    def _forget(self, before: float) -> None:
+    def _forget(self, age: float) -> None:
         """Finished operations and keys; what nobody has received yet stays to be delivered."""
-        for identifier in self._dispatch.ledger.expired(before, STEP):
+        for identifier in self._dispatch.ledger.expired(age, STEP):
             self._dispatch.ledger.forget(identifier)
         keys, now = self._dispatch.ledger.keys, self._now()
         for name in [name for name, row in keys.items() if row.expires_at <= now][:STEP]:

@@ -5,7 +5,8 @@ import json
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from itertools import islice, takewhile
+from typing import Literal, NamedTuple
 
 import anyio
 
@@ -129,12 +130,18 @@ def result_size(result: ToolResult) -> int:
     return total
 
 
+class _Ended(NamedTuple):
+    size: int
+    at: float
+    """Of the loop's clock, which never jumps."""
+
+
 class Ledger:
     """All operations that this broker remembers: open ones always, finished ones within bounds."""
 
     def __init__(self, keep: int, keep_bytes: int) -> None:
         self._all: dict[OperationId, Operation] = {}
-        self._finished: OrderedDict[OperationId, int] = OrderedDict()
+        self._finished: OrderedDict[OperationId, _Ended] = OrderedDict()
         self._bytes = 0
         self._keep, self._keep_bytes = keep, keep_bytes
         self._by_request: dict[tuple[str, str], Operation] = {}
@@ -185,9 +192,9 @@ class Ledger:
     def finish(self, operation: Operation) -> None:
         """It ended: from now on it may be forgotten, oldest first, once its outcome was delivered or is
         kept elsewhere."""
-        size = operation.size
-        self._bytes += size - self._finished.pop(operation.id, 0)
-        self._finished[operation.id] = size
+        before, size = self._finished.pop(operation.id, None), operation.size
+        self._bytes += size - (before.size if before is not None else 0)
+        self._finished[operation.id] = _Ended(size, anyio.current_time())
         while self._finished and (len(self._finished) > self._keep or self._bytes > self._keep_bytes):
             oldest = next(iter(self._finished))
             if oldest == operation.id:
@@ -196,21 +203,18 @@ class Ledger:
 
     def forget(self, identifier: OperationId) -> None:
         operation = self._all.pop(identifier, None)
-        self._bytes -= self._finished.pop(identifier, 0)
+        ended = self._finished.pop(identifier, None)
+        self._bytes -= ended.size if ended is not None else 0
         if operation is not None:
             for name in _request_names(operation):
                 if self._by_request.get((operation.origin.id, name)) is operation:
                     del self._by_request[operation.origin.id, name]
 
-    def expired(self, before: float, limit: int) -> list[OperationId]:
-        """Finished earlier than `before`, at most `limit`."""
-        old: list[OperationId] = []
-        for identifier in self._finished:
-            finished = self._all[identifier].finished
-            if finished is None or finished >= before or len(old) == limit:
-                break
-            old.append(identifier)
-        return old
+    def expired(self, age: float, limit: int) -> list[OperationId]:
+        """Ended more than `age` seconds ago, at most `limit`.  The clock on the wall may jump meanwhile."""
+        before = anyio.current_time() - age
+        old = takewhile(lambda item: item[1].at < before, self._finished.items())
+        return [identifier for identifier, _ in islice(old, limit)]
 
 
 def _request_names(operation: Operation) -> list[str]:

@@ -125,9 +125,9 @@ class Loop(base_events.BaseEventLoop):
         return timer
 
     def thaw(self, process: Process) -> None:
-        """A frozen process goes on where it stood."""
+        """A frozen process goes on where it stood: before what has become ready for it only now."""
         process.frozen = False
-        self._ready.extend(process.held)
+        self._ready.extendleft(reversed(process.held))
         process.held.clear()
 
     def _fault(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
