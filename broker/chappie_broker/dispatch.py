@@ -20,6 +20,7 @@ from chappie_bridge.wire.errors import (
     Executed,
     Interrupted,
     Lost,
+    Overloaded,
     Timeout,
 )
 from chappie_bridge.wire.files import SinkFailed, Written
@@ -194,6 +195,8 @@ class Dispatch:
         named = message.session.id
         if not named or len(named) > MAX_ID or display(named, MAX_ID) != named:
             raise BadArguments(f"A session's id has 1 to {MAX_ID} characters that can all be seen.")
+        if named not in self.directory.sessions and len(self.directory.sessions) >= self.limits.sessions:
+            raise Overloaded("This broker knows as many sessions as it may.")
         session = self.directory.register(message.session, link.peer.device, link, self._now())
         running = session.running
         known = set(message.known)
@@ -472,6 +475,8 @@ class Dispatch:
         if message.input.id in self.outcomes.settled:
             link.send(Settled(session=session.info.id, inputs=(message.input.id,)))
         elif session.executor is None:
+            if len(session.unclaimed) >= self.limits.unclaimed_inputs:
+                raise Overloaded("Too much was typed that nobody has read.")
             session.unclaimed[message.input.id] = message.input
         else:
             self._address(session, session.executor, message)
@@ -497,6 +502,8 @@ class Dispatch:
 
     def _request_opened(self, link: Link, message: RequestOpened) -> None:
         session = self._own(link, message.session)
+        if len(session.requests) >= self.limits.model_requests:
+            raise Overloaded("Too many model requests of this session are open.")
         session.requests[message.request.id] = message.request
         for operation in session.queue.clear():
             self.refuse(operation)

@@ -46,6 +46,12 @@ class Limits:
     """Of one conversation, waiting for the person."""
     ask_seconds: float = 20.0
     """How long an agent may take to describe itself or to read its transcript."""
+    sessions: int = 50_000
+    """Known at once, those of devices that are away among them."""
+    model_requests: int = 256
+    """Of one session, open at once."""
+    unclaimed_inputs: int = 1_000
+    """Typed at a session that no conversation works with; as many as an agent's journal keeps."""
     waiting_requests: int = 20_000
     """Requests parked at once (history waits, joins, `init` waits) over all callers."""
     keep_audit: float = 90 * 86400.0

@@ -870,6 +870,25 @@ async def test_a_history_wait_ends_early_for_a_model_request_and_leaves_nothing(
         assert [message.type for message in agent.got].count("withdraw") == 1
 
 
+async def test_what_one_device_can_leave_at_the_broker_is_bounded(tmp_path: Path) -> None:
+    bounds = {"sessions": 2, "model_requests": 2, "unclaimed_inputs": 2}
+    async with broker(tmp_path, **bounds) as board:
+        agent = ScriptedAgent(board.dispatch)
+        for name in ("s", "t", "u"):
+            agent.register(name)
+        await settle_down()
+        assert agent.registered() == ["s", "t"]
+        assert agent.refusals() == ["overloaded"]
+        for number in range(3):
+            agent.type("s", f"i{number}", "words")
+            request = ModelRequest(id=f"r{number}", kind="summary", instructions="", content=())
+            agent.say(RequestOpened(session="s", request=request))
+        view = await board.call(submit(chat("a"), session="t"))
+        assert view.status is Status.DONE
+        session = board.dispatch.directory.get("s")
+        assert (len(session.requests), len(session.unclaimed)) == (2, 2)
+
+
 # -- participation --------------------------------------------------------------------------------
 
 
