@@ -23,7 +23,7 @@ from chappie_agents.policy import Answer, Approval, ApprovalId, Approvals, Polic
 from chappie_agents.screen import Screen
 from chappie_agents.scribe import Scribe
 from chappie_agents.spool import Spool
-from chappie_agents.teller import Teller
+from chappie_agents.teller import Teller, sent
 from chappie_agents.tools.tool import Tool, ToolContext
 from chappie_agents.transcript import Transcript
 from chappie_agents.upkeep import Upkeep
@@ -88,7 +88,7 @@ class _Work:
         self.needs: dict[ApprovalId, Need] = {}
 
     def tell(self, message: Message) -> None:
-        if self.link is not None and not _sent(self.link, message):
+        if self.link is not None and not sent(self.link, message):
             self.link = None
 
 
@@ -352,7 +352,7 @@ class AgentSession:
         self._outbox.finish(finished)
         self._upkeep.stir()
         self._screen.ended(finished)
-        if link is None or not _sent(link, finished):
+        if link is None or not sent(link, finished):
             self._teller.tell([finished.operation])
 
     def _repeated(self, operation: OperationId) -> bool:
@@ -414,7 +414,7 @@ class AgentSession:
         decided = Decided(
             request=message.request, allowed=counts.allowed, scope=counts.scope.value, by=counts.by
         )
-        _sent(link, decided)
+        sent(link, decided)
 
     def _tell_asking(self, work: _Work) -> None:
         needs = tuple(work.needs.values())
@@ -459,10 +459,10 @@ class AgentSession:
             try:
                 await self.type(message.content)
             except BridgeError as error:
-                _sent(link, Failed(request=message.request, failure=error.failure()))
+                sent(link, Failed(request=message.request, failure=error.failure()))
             else:
                 self._screen.typed(message.content)
-                _sent(link, Done(request=message.request))
+                sent(link, Done(request=message.request))
 
         self._start(take)
 
@@ -488,13 +488,3 @@ def _asked(approval: Approval) -> ApprovalAsked:
         directory=str(approval.directory),
         conversational=approval.conversation is not None,
     )
-
-
-def _sent(link: Link, message: Message) -> bool:
-    """Did the link take it?  It always does unless its buffer is full."""
-    try:
-        link.send(message)
-    except BridgeError as error:
-        log.warning("%s could not be sent: %s", type(message).__name__, error)
-        return False
-    return True

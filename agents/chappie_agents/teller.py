@@ -46,31 +46,19 @@ class Teller:
         waits for the next broker."""
         if self.link is None:
             return
-        if not self._inputs:
-            try:
-                self.link.send(InputOffered(session=self._session, input=offered))
-            except BridgeError as error:
-                log.warning("the input %s could not be sent: %s", offered.id, error)
-            else:
-                return
-        self._inputs[offered.id] = None
-        self.tell()
+        if self._inputs or not sent(self.link, InputOffered(session=self._session, input=offered)):
+            self._inputs[offered.id] = None
+            self.tell()
 
     def state(self, subject: str, message: Message) -> None:
         """Tell how `subject` stands now: at once, or when the link takes it, and then only the last word.
         Without a link nobody is told."""
         if self.link is None:
             return
-        if not self._states:
-            try:
-                self.link.send(message)
-            except BridgeError as error:
-                log.warning("%s could not be sent: %s", type(message).__name__, error)
-            else:
-                return
-        self._states.pop(subject, None)
-        self._states[subject] = message
-        self.tell()
+        if self._states or not sent(self.link, message):
+            self._states.pop(subject, None)
+            self._states[subject] = message
+            self.tell()
 
     def tell(self, operations: Iterable[OperationId] = ()) -> None:
         """Tell the outcomes of these finished operations, and whatever else is still untold."""
@@ -132,3 +120,13 @@ class Teller:
         except (BridgeError, OSError, ValueError) as error:
             log.error("the outcome of %s could not be told: %s", operation, error)
         self._untold.pop(operation, None)
+
+
+def sent(link: Link, message: Message) -> bool:
+    """Did the link take it?  It always does unless its buffer is full."""
+    try:
+        link.send(message)
+    except BridgeError as error:
+        log.warning("%s could not be sent: %s", type(message).__name__, error)
+        return False
+    return True

@@ -151,15 +151,15 @@ class Mailroom:
         self._remove(parcel)
         return parcel
 
-    def supersede_doubt(self, addressee: str, key: str) -> Doubt | None:
+    def supersede_doubt(self, addressee: str, key: str) -> Doubt:
         """Remove a parcel that only says that nobody knows how its operation ended, for better word takes
         its place.  However far it is, its receipt no longer matters, nor does the store's row of it."""
         box = self._boxes.get(addressee)
         parcel = box.get(key) if box else None
         if parcel is None or not isinstance(parcel.item, DeferredItem):
-            return None
+            return Doubt(shown=False, stored=False)
         if parcel.item.status is not Status.INTERRUPTED:
-            return None
+            return Doubt(shown=False, stored=False)
         self._remove(parcel)
         was_stored, parcel.stored = parcel.stored, False
         return Doubt(shown=parcel.offers > 0, stored=was_stored)

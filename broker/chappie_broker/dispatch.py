@@ -5,7 +5,7 @@ Everything here happens in one step of the loop; what takes time (store, timers)
 
 import itertools
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from typing import Any
 
@@ -195,8 +195,7 @@ class Dispatch:
         named = message.session.id
         if not named or len(named) > MAX_ID or display(named, MAX_ID) != named:
             raise BadArguments(f"A session's id has 1 to {MAX_ID} characters that can all be seen.")
-        if named not in self.directory.sessions and len(self.directory.sessions) >= self.limits.sessions:
-            raise Overloaded("This broker knows as many sessions as it may.")
+        _one_more(self.directory.sessions, named, self.limits.sessions)
         session = self.directory.register(message.session, link.peer.device, link, self._now())
         running = session.running
         known = set(message.known)
@@ -475,8 +474,7 @@ class Dispatch:
         if message.input.id in self.outcomes.settled:
             link.send(Settled(session=session.info.id, inputs=(message.input.id,)))
         elif session.executor is None:
-            if len(session.unclaimed) >= self.limits.unclaimed_inputs:
-                raise Overloaded("Too much was typed that nobody has read.")
+            _one_more(session.unclaimed, message.input.id, self.limits.unclaimed_inputs)
             session.unclaimed[message.input.id] = message.input
         else:
             self._address(session, session.executor, message)
@@ -502,8 +500,7 @@ class Dispatch:
 
     def _request_opened(self, link: Link, message: RequestOpened) -> None:
         session = self._own(link, message.session)
-        if len(session.requests) >= self.limits.model_requests:
-            raise Overloaded("Too many model requests of this session are open.")
+        _one_more(session.requests, message.request.id, self.limits.model_requests)
         session.requests[message.request.id] = message.request
         for operation in session.queue.clear():
             self.refuse(operation)
@@ -513,6 +510,12 @@ class Dispatch:
         session = self._own(link, message.session)
         session.requests.pop(message.request, None)
         self.pump(session)
+
+
+def _one_more(known: Collection[str], name: str, limit: int) -> None:
+    """:raises Overloaded: `name` is not among them, and they are as many as they may be."""
+    if name not in known and len(known) >= limit:
+        raise Overloaded("This broker knows as many of these as it may.")
 
 
 def _saved(error: BridgeError | None) -> None:

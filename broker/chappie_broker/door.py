@@ -48,10 +48,6 @@ class Door:
         self._accepting: set[asyncio.Task[None]] = set()
         self._half_open: dict[asyncio.Task[None], str] = {}
 
-    @property
-    def half_open(self) -> int:
-        return len(self._half_open)
-
     async def open(self, host: str, port: int) -> int:
         """Listen; gives the port.  :raises OSError: it is taken."""
         found = await self._loop.getaddrinfo(
@@ -60,9 +56,8 @@ class Door:
         listeners: list[socket.socket] = []
         try:
             for family, _, _, _, address in dict.fromkeys(found):
-                listener = socket.socket(
-                    family, socket.SOCK_STREAM, socket.IPPROTO_TCP
-                )  # else asyncio leaves Nagle on
+                # Named as TCP, or asyncio would leave Nagle's algorithm on.
+                listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
                 listeners.append(listener)
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 if family == socket.AF_INET6:

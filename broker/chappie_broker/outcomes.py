@@ -115,12 +115,13 @@ class Outcomes:
         if operation.advance(event, self._now()):
             operation.error, operation.entry = message.error, message.entry
             operation.executed = message.executed
-            doubt = None
-            if message.status != "interrupted":  # better word than a doubt, whoever has seen that
-                doubt = self._mailroom.supersede_doubt(operation.origin.id, result_key(operation.id))
-            if doubt is not None:
-                operation.offered |= doubt.shown
-            self._tell(operation, in_store=doubt is not None and doubt.stored)
+            if message.status == "interrupted":
+                self._tell(operation)
+                return operation
+            # Better word than a doubt, whoever has seen that.
+            doubt = self._mailroom.supersede_doubt(operation.origin.id, result_key(operation.id))
+            operation.offered |= doubt.shown
+            self._tell(operation, in_store=doubt.stored)
         return operation
 
     def _adopt(self, session: Session, message: Finished) -> Operation:

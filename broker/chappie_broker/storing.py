@@ -15,6 +15,4 @@ def storing(executed: Executed, *, hint: str | None = None) -> Generator[None]:
     try:
         yield
     except StoreError as error:
-        failed = error.bridge_error(executed)
-        failed.hint = hint
-        raise failed from error
+        raise error.bridge_error(executed, hint) from error

@@ -334,12 +334,11 @@ class Inside:
         from chappie_agents.terminal import Terminal
 
         from chappie_bridge.inproc import connect
-        from chappie_bridge.wire.ids import Mint
+        from chappie_bridge.wire.ids import LOCAL, Mint
         from chappie_bridge.wire.ports import Peer
 
         from .outward import Outward
         from .resident import Resident
-        from .serving import LOCAL
         from .where import Where
 
         terminal = Terminal()

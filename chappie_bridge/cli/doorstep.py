@@ -55,6 +55,8 @@ class Doorstep:
         descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._most = min(MAX_CONNECTIONS, descriptors * 3 // 4)  # the broker needs some for itself
         self._all: set[Any] = set()
+        self._new: set[Any] = set()
+        """Those that have said nothing yet."""
         self._waiting: OrderedDict[Any, asyncio.TimerHandle] = OrderedDict()
         self._silent: OrderedDict[Any, None] = OrderedDict()
         self._line: deque[Callable[[], None]] = deque()
@@ -82,6 +84,7 @@ class Doorstep:
 
     def came(self, connection: Any) -> None:
         self._all.add(connection)
+        self._new.add(connection)
         if len(self._all) > self._most:
             crowded = self._waiting if len(self._waiting) > self._most // 2 else self._silent
             next(iter(crowded), connection).transport.abort()
@@ -89,10 +92,15 @@ class Doorstep:
 
     def went(self, connection: Any) -> None:
         self._all.discard(connection)
+        self._new.discard(connection)
         self.served(connection)
 
-    def first(self, connection: Any, data: bytes, read: Callable[[bytes], None]) -> None:
-        """The first words of a connection, to be read in its turn; until then it sends no more."""
+    def hear(self, connection: Any, data: bytes, read: Callable[[bytes], None]) -> None:
+        """What a connection says; its first words are read in its turn, and until then it sends no more."""
+        if connection not in self._new:
+            read(data)
+            return
+        self._new.discard(connection)
 
         def proceed() -> None:
             if not connection.transport.is_closing():
@@ -151,7 +159,6 @@ def _over_httptools(base: "type[HttpToolsProtocol]") -> Callable[..., asyncio.Pr
             self._bytes = 0
             self._whole = False
             """The last piece brought the end of a message."""
-            self._new = True
 
         def connection_made(self, transport: asyncio.Transport) -> None:
             super().connection_made(transport)
@@ -162,11 +169,7 @@ def _over_httptools(base: "type[HttpToolsProtocol]") -> Callable[..., asyncio.Pr
             self._doorstep.in_turn(partial(super().connection_lost, exc))
 
         def data_received(self, data: bytes) -> None:
-            if self._new:
-                self._new = False
-                self._doorstep.first(self, data, self._read)
-            else:
-                self._read(data)
+            self._doorstep.hear(self, data, self._read)
 
         def _read(self, data: bytes) -> None:
             self._bytes += len(data)
@@ -213,9 +216,8 @@ def _over_h11() -> Callable[..., asyncio.Protocol]:
         def __init__(self, doorstep: Doorstep, *given: Any, **more: Any) -> None:
             super().__init__(*given, **more)
             self._doorstep = doorstep
-            self._new = True
 
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # uvicorn names the concrete transport
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # a concrete transport
             super().connection_made(transport)
             self._doorstep.came(self)
 
@@ -224,11 +226,7 @@ def _over_h11() -> Callable[..., asyncio.Protocol]:
             self._doorstep.in_turn(partial(super().connection_lost, exc))
 
         def data_received(self, data: bytes) -> None:
-            if self._new:
-                self._new = False
-                self._doorstep.first(self, data, self._read)
-            else:
-                self._read(data)
+            self._doorstep.hear(self, data, self._read)
 
         def _read(self, data: bytes) -> None:
             super().data_received(data)

@@ -29,15 +29,12 @@ from chappie_broker.store.rows import Device
 from chappie_broker.store.sqlite import Options, SqliteStore
 
 from chappie_bridge.config import Address, Settings, SettingsError
-from chappie_bridge.wire.ids import DeviceId, Mint
+from chappie_bridge.wire.ids import LOCAL, Mint
 from chappie_bridge.wire.messages import Message
 from chappie_bridge.wire.pairing import CA, OPEN
 from chappie_bridge.wire.ports import Attendant, Link
 
 VERSION = version("chappie-bridge")
-
-LOCAL = DeviceId("local")
-"""The device of every process of this user on this machine."""
 
 
 class ByRole:

@@ -13,6 +13,9 @@ ConversationId = NewType("ConversationId", str)
 DeviceId = NewType("DeviceId", str)
 """One device credential."""
 
+LOCAL = DeviceId("local")
+"""The device of every process of the owner on the broker's machine; neither paired nor revoked."""
+
 OperationId = NewType("OperationId", str)
 """A batch, chat or transfer under way: `op_` and 128 random bits."""
 

@@ -406,7 +406,7 @@ async def test_an_opening_that_breaks_off_leaves_nothing_for_the_collector() -> 
                 writer.close()
                 await writer.wait_closed()
             with anyio.fail_after(10):
-                while any(isinstance(each, ServerProtocol) for each in gc.get_objects()):  # noqa: ASYNC110
+                while any(isinstance(each, ServerProtocol) for each in gc.get_objects()):  # noqa: ASYNC110 - no event
                     await anyio.sleep(0.01)
         finally:
             gc.enable()

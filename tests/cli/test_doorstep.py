@@ -201,7 +201,8 @@ async def test_the_words_of_who_left_before_his_turn_are_not_read() -> None:
     made, read = Doorstep(1 << 20), list[bytes]()
     for _ in range(doorstep.A_TURN):
         made.in_turn(lambda: None)
-    made.first(gone, b"POST", read.append)
+    made.came(gone)
+    made.hear(gone, b"POST", read.append)
     for _ in range(3):
         await asyncio.sleep(0)
     assert read == []

@@ -52,9 +52,9 @@ class StoreError(Exception):
         super().__init__(message or cleandoc(type(self).__doc__ or "").replace("\n", " "))
         self.path = path
 
-    def bridge_error(self, executed: Executed) -> BridgeError:
-        """The same for a caller of the broker, who alone knows whether a tool ran."""
-        return BY_CODE[self.code](str(self), executed=executed)
+    def bridge_error(self, executed: Executed, hint: str | None = None) -> BridgeError:
+        """The same for a caller of the broker, who alone knows whether a tool ran, and what to do next."""
+        return BY_CODE[self.code](str(self), executed=executed, hint=hint)
 
 
 class StoreFull(StoreError):

@@ -14,7 +14,7 @@ from chappie_bridge.faces.dashboard import AT, shown
 from chappie_bridge.faces.dashboard.logins import Login
 from chappie_bridge.wire.batch import OPEN
 from chappie_bridge.wire.errors import BridgeError, Overloaded, PathMissing, TooLarge
-from chappie_bridge.wire.ids import EntryId, SessionId
+from chappie_bridge.wire.ids import LOCAL, EntryId, SessionId
 from chappie_bridge.wire.messages import History
 from chappie_bridge.wire.overview import (
     ListApprovals,
@@ -66,9 +66,6 @@ _SIGNATURES = {
     b"GIF8": "image/gif",
     b"RIFF": "image/webp",
 }
-
-THIS_MACHINE = "local"
-"""The device of the broker's own machine, which is not revoked."""
 
 TOLD = {
     "revoked-here": "The device is revoked: its connections are cut and its token is worth nothing.",
@@ -267,7 +264,7 @@ class Pages:
         for row in found.sessions:
             sessions.setdefault(row.device, []).append(row)
         devices = (await self._office.devices(ListDevices(caller=OWNER))).devices
-        return {"devices": devices, "sessions": sessions, "this": THIS_MACHINE}
+        return {"devices": devices, "sessions": sessions, "this": LOCAL}
 
     async def _audit(self, request: Request, waiting: Waiting) -> Context:
         before = request.query_params.get("before", "")

@@ -13,7 +13,7 @@ from chappie_agents.hosts.model.journal import Journal
 from chappie_agents.outbox import MAX_INPUTS, Kind
 from chappie_agents.scribe import Scribe
 from chappie_agents.spool import Spool
-from chappie_agents.teller import Teller
+from chappie_agents.teller import Teller, sent
 from chappie_agents.transcript import Transcript
 from chappie_bridge.wire.blocks import Content
 from chappie_bridge.wire.errors import BridgeError, Cancelled, DiskFull, Executed
@@ -115,14 +115,7 @@ class Records:
 
     def tell(self, message: Message) -> bool:
         """Did a broker's link take it?"""
-        if self._teller.link is None:
-            return False
-        try:
-            self._teller.link.send(message)
-        except BridgeError as error:
-            log.warning("%s could not be sent: %s", type(message).__name__, error)
-            return False
-        return True
+        return self._teller.link is not None and sent(self._teller.link, message)
 
     # -- operations ------------------------------------------------------------------------------
 

@@ -165,9 +165,8 @@ class ProgramSession:
 
     def attached(self, link: Link) -> None:
         self._records.attach(link)
-        self._records.state(
-            "session", SessionChanged(session=self.info)
-        )  # it may have changed since it registered
+        # It may have changed since it registered.
+        self._records.state("session", SessionChanged(session=self.info))
         for request in self._asked.open:
             self._request_opened(request)
         if self._needs():
