@@ -20,6 +20,9 @@ PIECE = 256 * 1024
 PER_ADDRESS = 10
 """Wrong tokens of one address before it has to wait; then the next address goes on."""
 
+UNSEEN = 30
+"""Seconds after which a silent connection was none: the broker's kernel had no room for it and told nobody."""
+
 Stage = Literal["tcp", "tls", "websocket"]
 
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -106,10 +109,10 @@ async def half_open(port: int, count: int, stage: Stage, token: str = "") -> int
 
     async def one() -> None:
         nonlocal ended
-        with suppress(OSError, asyncio.IncompleteReadError):
+        with anyio.move_on_after(UNSEEN) as patience, suppress(OSError, asyncio.IncompleteReadError):
             async with connected(port, stage, token) as (reader, _):
                 await reader.read()
-        ended += 1
+        ended += not patience.cancelled_caught
 
     async with anyio.create_task_group() as tasks:
         for _ in range(count):
