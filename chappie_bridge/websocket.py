@@ -168,6 +168,8 @@ class WebSocket(asyncio.Protocol):
             self._expect_the_end()
             if self._transport.can_write_eof():
                 self._transport.write_eof()
+            elif self._is_strange():
+                self._transport.pause_reading()  # TLS would decipher all that comes until it is cut
             else:
                 self._transport.close()
         elif self._paused and self._transport.get_write_buffer_size() > MAX_UNREAD:
@@ -232,6 +234,11 @@ class WebSocket(asyncio.Protocol):
         keeps itself in memory until the collector comes."""
         if self.protocol.state is not CONNECTING:
             self.protocol.receive_eof()
+
+    def _is_strange(self) -> bool:
+        """Whoever dialled us sent what is no websocket: of one like that nothing more is of use."""
+        wrong = self.protocol.parser_exc or self.protocol.handshake_exc
+        return wrong is not None and self.protocol.side is not CLIENT
 
     def _opened(self, before: bytes, data: bytes) -> bytes:
         """What came after the opening; of one that did not end well the protocol gets all."""

@@ -191,6 +191,7 @@ async def test_a_hundred_megabytes_on_the_link_are_not_kept(linked: Linked) -> N
         grown = _resident(linked.process.pid) - before
         await served()
     assert len(taken) == 5
+    assert max(taken) < 100 << 20, "all was read of somebody who had broken the rules"
     assert grown < GROWTH, f"it grew by {grown} KiB"
 
 
