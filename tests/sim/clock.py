@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from unittest import mock
 
 import anyio._backends._asyncio as _backend
+import anyio._core._eventloop as _eventloop
 
 _T = TypeVar("_T")
 
@@ -174,6 +175,10 @@ class Loop(base_events.BaseEventLoop):
             handle._run()
 
 
+def _library() -> str:
+    return "asyncio"
+
+
 @cache
 def _settle_memory() -> None:
     """What is there before the first history stays; the collector need not look at it each time."""
@@ -193,7 +198,10 @@ def simulate(main: Callable[[Loop], Coroutine[Any, Any, _T]]) -> _T:
     warned.__enter__()
     warnings.simplefilter("ignore")  # what a dead process had only just begun was never awaited
     try:
-        with mock.patch.object(_backend, "CancelScope", Scope):
+        with (
+            mock.patch.object(_backend, "CancelScope", Scope),
+            mock.patch.object(_eventloop, "current_async_library", _library),  # asked very often
+        ):
             return loop.run_until_complete(main(loop))
     finally:
         asyncio.set_event_loop(None)
@@ -201,6 +209,7 @@ def simulate(main: Callable[[Loop], Coroutine[Any, Any, _T]]) -> _T:
         loop._scheduled.clear()
         loop.close()
         del loop
+        asyncio.tasks._all_tasks.clear()  # the next history numbers, and so hashes, its tasks the same way
         gc.collect(0)
         warned.__exit__(None, None, None)
         sys.unraisablehook = hook

@@ -28,7 +28,7 @@ from .oracle import DAY, Oracle, Violation
 from .people import GRACE, Conversation, Fate
 
 START = 1_700_000_000.0
-STEPS = 70
+STEPS = 64
 ROUNDS = 12
 """Requests of each conversation at the end; then nothing more may come."""
 
