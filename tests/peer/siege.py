@@ -21,7 +21,7 @@ PER_ADDRESS = 10
 """Wrong tokens of one address before it has to wait; then the next address goes on."""
 
 UNSEEN = 30
-"""Seconds after which a silent connection was none: the broker's kernel had no room for it and told nobody."""
+"""Seconds after which a silent connection was none: the kernel had no room for it, and told nobody."""
 
 Stage = Literal["tcp", "tls", "websocket"]
 
