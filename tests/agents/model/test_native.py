@@ -3,7 +3,8 @@
 import gzip
 import json
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -181,17 +182,27 @@ async def test_a_file_in_the_others_place_is_taken_in_anew(tmp_path: Path) -> No
     mirror.close()
 
 
+def _put_rows(path: Path, table: str, rows: Iterable[dict[str, object]]) -> None:
+    """New ones, or again those that have their id."""
+    with closing(sqlite3.connect(path)) as database, database:
+        for row in rows:
+            marks = ", ".join("?" for _ in row)
+            names = ", ".join(row)
+            insert = f"insert or replace into {table} ({names}) values ({marks})"  # noqa: S608
+            database.execute(insert, list(row.values()))
+
+
+def _opencode(path: Path, rows: dict[str, list[dict[str, object]]]) -> None:
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript((RECORDED / "opencode-schema.sql").read_text(encoding="utf-8"))
+    for table in ("message", "part"):
+        _put_rows(path, table, rows[table])
+
+
 async def test_opencodes_parts_are_entries_that_are_renewed_in_their_place(tmp_path: Path) -> None:
     rows = json.loads(gzip.decompress((RECORDED / "opencode-rows.json.gz").read_bytes()))
     path = tmp_path / "opencode.db"
-    with sqlite3.connect(path) as database:
-        database.executescript((RECORDED / "opencode-schema.sql").read_text(encoding="utf-8"))
-        for table in ("message", "part"):
-            for row in rows[table]:
-                marks = ", ".join("?" for _ in row)
-                names = ", ".join(row)
-                insert = f"insert into {table} ({names}) values ({marks})"  # noqa: S608
-                database.execute(insert, list(row.values()))
+    _opencode(path, rows)
     session = rows["session"][0]["id"]
     found = opencode.changes(path, session, 0)
     told = [_brief(entry) for entry in found.entries]
@@ -213,6 +224,51 @@ async def test_opencodes_parts_are_entries_that_are_renewed_in_their_place(tmp_p
     again = Mirror(tmp_path / "native", Spool(tmp_path / "spool"))
     assert again.upto(path) == found.upto
     again.close()
+
+
+def _said(text: str, **times: int) -> str:
+    return json.dumps({"type": "text", "text": text, "time": times})
+
+
+CALLED = json.dumps({"type": "tool", "tool": "bash", "callID": "c", "state": {"status": "running", "input": {}}})
+
+
+@pytest.mark.parametrize("end", ["filled", "left empty", "its message completed", "given up, others follow"])
+def test_a_call_of_opencode_waits_for_the_text_before_it_that_is_still_empty(tmp_path: Path, end: str) -> None:
+    def message(name: str, at: int, **times: int) -> dict[str, object]:
+        data = json.dumps({"role": "assistant", "time": {"created": at, **times}})
+        return {"id": name, "session_id": "s", "time_created": at, "time_updated": at, "data": data}
+
+    def part(name: str, of: str, at: int, data: str, written: int) -> dict[str, object]:
+        times = {"time_created": at, "time_updated": written}
+        return {"id": name, "message_id": of, "session_id": "s", **times, "data": data}
+
+    path = tmp_path / "opencode.db"
+    first = [part("p1", "m1", 1, _said("Before.", start=1, end=2), 2), part("p2", "m1", 5, _said("", start=5), 5)]
+    _opencode(path, {"message": [message("m1", 1)], "part": first})
+    found = opencode.changes(path, "s", 0)
+    assert [entry.id for entry in found.entries] == ["p1"]
+    _put_rows(path, "part", [part("p3", "m1", 6, CALLED, 9)])
+    found = opencode.changes(path, "s", found.upto)
+    assert found.entries == ()
+    match end:
+        case "filled":
+            _put_rows(path, "part", [part("p2", "m1", 5, _said("After.", start=5, end=11), 11)])
+        case "left empty":
+            _put_rows(path, "part", [part("p2", "m1", 5, _said("", start=5, end=11), 11)])
+        case "its message completed":
+            _put_rows(path, "message", [message("m1", 11, completed=11)])
+        case _:
+            _put_rows(path, "message", [message("m2", 11)])
+            _put_rows(path, "part", [part("p4", "m2", 11, _said("Next.", start=11, end=12), 12)])
+    found = opencode.changes(path, "s", found.upto)
+    assert [entry.id for entry in found.entries if entry.id != "p1"] == {
+        "filled": ["p2", "p3"],
+        "left empty": ["p3"],
+        "its message completed": ["p3"],
+        "given up, others follow": ["p3", "p4"],
+    }[end]
+    assert found.upto == (12 if "given up" in end else 11)
 
 
 def _pi(name: str, parent: str | None, role: str, text: str) -> Record:

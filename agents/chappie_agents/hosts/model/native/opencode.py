@@ -1,5 +1,8 @@
 """OpenCode's database `~/.local/share/opencode/opencode.db`, read only: messages and their parts as entries.
-A part is written again while it grows; its entry keeps its place."""
+
+A part is written again while it grows; its entry keeps its place.  A text is there empty at first and filled
+when its stream ends, by when the calls after it may already run: they wait for it.
+"""
 
 import os
 import sqlite3
@@ -27,7 +30,8 @@ order by part.id limit ? offset ?
 
 
 class Changes(NamedTuple):
-    """Entries that are new or were written again, in their order; `upto` is where the next look begins."""
+    """Entries that are new or were written again, in their order; `upto` is where the next look begins: no
+    later than at a text that is still empty, so that what follows it is seen again with it."""
 
     entries: tuple[Entry, ...]
     upto: int
@@ -43,7 +47,9 @@ def changes(path: Path, session: str, since: int) -> Changes:
 
     Raises `sqlite3.Error`."""
     entries: list[Entry] = []
+    held: list[Entry] = []
     upto = since
+    empty: tuple[str, int] | None = None  # the message of a text that will be filled, and when that was written
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
         offset = 0
         while True:
@@ -51,10 +57,23 @@ def changes(path: Path, session: str, since: int) -> Changes:
             for part, created, updated, data, message, about, renewed in rows:
                 upto = max(upto, updated, renewed)
                 told, whose = record(parsed(data)), record(parsed(about))
-                entries += _entries(part, created, told, message, whose)
+                if empty is not None and empty[0] != message:  # nobody will fill it any more
+                    entries += held
+                    held, empty = [], None
+                if empty is None and _to_be_filled(told, whose):
+                    empty = message, updated
+                (entries if empty is None else held).extend(_entries(part, created, told, message, whose))
             if len(rows) < PAGE:
-                return Changes(tuple(entries), upto)
+                return Changes(tuple(entries), upto if empty is None else min(upto, empty[1]))
             offset += PAGE
+
+
+def _to_be_filled(told: Record, about: Record) -> bool:
+    """A text that has come to its end, or whose message has, stays as it is."""
+    if told.get("type") != "text" or string(told.get("text")) or about.get("role") != "assistant":
+        return False
+    ended = record(told.get("time")).get("end") or record(about.get("time")).get("completed")
+    return not ended and "error" not in about
 
 
 def _entries(part: str, created: int, told: Record, message: str, about: Record) -> Iterator[Entry]:
