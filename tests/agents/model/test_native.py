@@ -230,11 +230,15 @@ def _said(text: str, **times: int) -> str:
     return json.dumps({"type": "text", "text": text, "time": times})
 
 
-CALLED = json.dumps({"type": "tool", "tool": "bash", "callID": "c", "state": {"status": "running", "input": {}}})
+CALLED = json.dumps(
+    {"type": "tool", "tool": "bash", "callID": "c", "state": {"status": "running", "input": {}}}
+)
 
 
 @pytest.mark.parametrize("end", ["filled", "left empty", "its message completed", "given up, others follow"])
-def test_a_call_of_opencode_waits_for_the_text_before_it_that_is_still_empty(tmp_path: Path, end: str) -> None:
+def test_a_call_of_opencode_waits_for_the_text_before_it_that_is_still_empty(
+    tmp_path: Path, end: str
+) -> None:
     def message(name: str, at: int, **times: int) -> dict[str, object]:
         data = json.dumps({"role": "assistant", "time": {"created": at, **times}})
         return {"id": name, "session_id": "s", "time_created": at, "time_updated": at, "data": data}
@@ -244,7 +248,10 @@ def test_a_call_of_opencode_waits_for_the_text_before_it_that_is_still_empty(tmp
         return {"id": name, "message_id": of, "session_id": "s", **times, "data": data}
 
     path = tmp_path / "opencode.db"
-    first = [part("p1", "m1", 1, _said("Before.", start=1, end=2), 2), part("p2", "m1", 5, _said("", start=5), 5)]
+    first = [
+        part("p1", "m1", 1, _said("Before.", start=1, end=2), 2),
+        part("p2", "m1", 5, _said("", start=5), 5),
+    ]
     _opencode(path, {"message": [message("m1", 1)], "part": first})
     found = opencode.changes(path, "s", 0)
     assert [entry.id for entry in found.entries] == ["p1"]
