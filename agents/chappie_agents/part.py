@@ -20,10 +20,14 @@ from chappie_bridge.wire.link import CHUNK_BYTES
 BLOCK = CHUNK_BYTES
 """Bytes that are left out of the file, as a hole, when all of them are zero."""
 
+WRITE_BACK = 8 * 1024 * 1024
+"""Bytes after which the system is told to begin with the disk; left alone, it leaves most for the end."""
+
 _ZEROS = bytes(BLOCK)
 _READ = 1024 * 1024
 _NAME_MAX = 255
 _RENAME_NOREPLACE = 1
+_SYNC_FILE_RANGE_WRITE = 2
 _NO_LINKS = frozenset(
     {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EINVAL}
 )
@@ -38,6 +42,7 @@ class Part:
         self.position = 0
         self._descriptor = descriptor
         self._hash = hashlib.sha256()
+        self._under_way = 0  # bytes that the system was told to write
 
     @classmethod
     def create(cls, path: Path, *, parents: bool) -> "Part":
@@ -57,6 +62,7 @@ class Part:
             while data := os.pread(part._descriptor, _READ, part.position):
                 part._hash.update(data)
                 part.position += len(data)
+            part._under_way = part.position
         except BaseException:
             part.close()
             raise
@@ -80,6 +86,9 @@ class Part:
             end += len(chunk)
         self._put(run, start)
         self.position = end
+        if end - self._under_way >= WRITE_BACK:
+            _begin_writing(self._descriptor, self._under_way, end - self._under_way)
+            self._under_way = end
 
     def _put(self, run: list[bytes], at: int) -> None:
         while run:
@@ -209,6 +218,13 @@ def _rename_new(part: str, name: str, above: int) -> None:
     except OSError:
         os.unlink(name, dir_fd=above)
         raise
+
+
+def _begin_writing(descriptor: int, at: int, length: int) -> None:
+    """Without waiting for it.  No promise: `settle` finds out what could not be written."""
+    call = getattr(ctypes.CDLL(None), "sync_file_range", None)
+    if call is not None:
+        call(descriptor, ctypes.c_int64(at), ctypes.c_int64(length), _SYNC_FILE_RANGE_WRITE)
 
 
 def _renameat2(part: str, name: str, above: int) -> bool:
