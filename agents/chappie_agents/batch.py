@@ -5,6 +5,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import anyio
@@ -13,7 +14,7 @@ from anyio import to_thread
 from chappie_agents.bounded import RESULT_MAX, cut, fit, fits
 from chappie_agents.tools.tool import Arguments, Tool, ToolContext, ToolFailed
 from chappie_bridge.codec.unicode import display
-from chappie_bridge.wire.blocks import Content, Text
+from chappie_bridge.wire.blocks import Block, Content, Text
 from chappie_bridge.wire.errors import BadArguments, BridgeError
 from chappie_bridge.wire.values import MAX_CALLS, ToolCall, ToolResult
 
@@ -106,8 +107,9 @@ class Batch:
         self.begun = True
         started = time.perf_counter()
         is_error = True
+        left: list[Block] = []
         try:
-            content = await tool.run(arguments, self._context)
+            content = await tool.run(arguments, replace(self._context, leave=left.extend))
             is_error = False
         except ToolFailed as error:
             content = error.content
@@ -115,7 +117,7 @@ class Batch:
             content = _text(f"{error.code}: {error}" + (f" {error.hint}" if error.hint else ""))
         except anyio.get_cancelled_exc_class():
             self.stopped = True
-            self._end(index, _text(STOPPED), is_error=True, started=started)
+            self._end(index, (*left, *_text(STOPPED)), is_error=True, started=started)
             raise
         except Exception:
             mark = secrets.token_hex(4)

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import json
 from pathlib import Path
 
 import anyio
@@ -11,6 +12,7 @@ from chappie_agents import teller, upkeep
 from chappie_agents.bounded import RESULT_MAX
 from chappie_agents.policy import Answer, Decision, Policy, Rule
 from chappie_agents.tools import Arguments, ToolContext, ToolFailed
+from chappie_agents.tools.bash import BASH
 from chappie_agents.tools.tool import tool
 
 from chappie_bridge.wire.blocks import Content, Spill, Text
@@ -272,6 +274,28 @@ async def test_a_cancel_keeps_what_ended_and_says_what_never_began(tmp_path: Pat
         assert finished.error is not None
         assert finished.error.message == "Enough."
         assert (gate.cancelled, gate.ran) == (1, ["first"])
+
+
+async def test_a_cancelled_command_gives_what_it_had_written(tmp_path: Path) -> None:
+    async with stage(tmp_path, [BASH]) as on:
+        link = await on.link()
+        printed = tmp_path / "printed"
+        message = batch(call("bash", command=f"echo one; echo two >&2; touch '{printed}'; sleep 300"))
+        on.host.received(link, message)
+        with anyio.fail_after(20):
+            while not printed.exists():  # noqa: ASYNC110
+                await anyio.sleep(0.01)
+        on.host.received(link, Cancel(operation=message.operation, session=SESSION, reason="Enough."))
+        await link.finished(message.operation)
+        (told,) = [each.result for each in results(link, message.operation)]
+        assert told.is_error
+        output, ending, why = [block.text for block in told.content if isinstance(block, Text)]
+        assert output == "one\ntwo\n"
+        assert json.loads(ending) == {
+            "bytes": 8,
+            "stopped": "It was cancelled; its process group was ended.",
+        }
+        assert why.startswith("Cancelled while it ran")
 
 
 async def test_a_batch_cancelled_before_its_first_step_ran_nothing(tmp_path: Path) -> None:

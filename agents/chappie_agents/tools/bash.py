@@ -4,9 +4,11 @@ import errno
 from pathlib import Path
 from typing import Annotated
 
+import anyio
 from anyio import to_thread
 from pydantic import Field
 
+from chappie_agents.spool import Kept
 from chappie_agents.tools import process
 from chappie_agents.tools.tool import (
     Arguments,
@@ -52,28 +54,39 @@ async def _bash(arguments: Bash, context: ToolContext) -> Content:
             )
         except OSError as error:
             raise ToolFailed(f"The command did not start in {shown(cwd)}: {_why(error)}") from error
+        except anyio.get_cancelled_exc_class():
+            with anyio.CancelScope(shield=True):
+                kept = await to_thread.run_sync(sink.close)
+            context.leave(_content(kept, stopped="It was cancelled; its process group was ended."))
+            raise
         kept = await to_thread.run_sync(sink.close)
     reasons = {
         "timeout": f"It ran into its timeout of {arguments.timeout:g} s; its process group was ended.",
         "enough": f"It wrote more than {context.output_max} bytes; its process group was ended.",
     }
-    content = (
-        *kept.content,
-        status(
-            exitCode=ending.code,
-            signal=ending.signal,
-            bytes=kept.size,
-            truncated=kept.cut or None,
-            outputPath=str(kept.path) if kept.path else None,
-            outputLost=kept.trouble,
-            lossy=kept.lossy or None,
-            stopped=reasons[ending.stopped] if ending.stopped else None,
-            outputOpen=True if ending.open and not ending.stopped else None,
-        ),
+    content = _content(
+        kept,
+        stopped=reasons[ending.stopped] if ending.stopped else None,
+        exitCode=ending.code,
+        signal=ending.signal,
+        outputOpen=True if ending.open and not ending.stopped else None,
     )
     if ending.code != 0 or ending.stopped:
         raise ToolFailed(content)
     return content
+
+
+def _content(kept: Kept, *, stopped: str | None, **ending: int | bool | None) -> Content:
+    line = status(
+        **ending,
+        bytes=kept.size,
+        truncated=kept.cut or None,
+        outputPath=str(kept.path) if kept.path else None,
+        outputLost=kept.trouble,
+        lossy=kept.lossy or None,
+        stopped=stopped,
+    )
+    return (*kept.content, line)
 
 
 def _shell() -> str:

@@ -67,7 +67,8 @@ class ToolFailed(Exception):
 
 @dataclass(frozen=True)
 class ToolContext:
-    """Where a call runs.  `output_max` bounds what one call brings out, in bytes."""
+    """Where a call runs.  `output_max` bounds what one call brings out, in bytes; `leave` takes what a call that
+    is cancelled had brought out until then."""
 
     cwd: Path
     spool: Spool
@@ -76,6 +77,7 @@ class ToolContext:
     environment: Mapping[str, str]
     conversation: ConversationId | None = None
     output_max: int = OUTPUT_MAX
+    leave: Callable[[Content], None] = lambda _: None
 
     async def fit(self, content: Content) -> Content:
         """`content` with every block that is too long for a result spilled."""
