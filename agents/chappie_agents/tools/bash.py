@@ -56,8 +56,8 @@ async def _bash(arguments: Bash, context: ToolContext) -> Content:
             raise ToolFailed(f"The command did not start in {shown(cwd)}: {_why(error)}") from error
         except anyio.get_cancelled_exc_class():
             with anyio.CancelScope(shield=True):
-                kept = await to_thread.run_sync(sink.close)
-            context.leave(_content(kept, stopped="It was cancelled; its process group was ended."))
+                left = await to_thread.run_sync(sink.close)
+                context.leave(_content(left, stopped="It was cancelled; its process group was ended."))
             raise
         kept = await to_thread.run_sync(sink.close)
     reasons = {
@@ -76,7 +76,7 @@ async def _bash(arguments: Bash, context: ToolContext) -> Content:
     return content
 
 
-def _content(kept: Kept, *, stopped: str | None, **ending: int | bool | None) -> Content:
+def _content(kept: Kept, *, stopped: str | None, **ending: int | str | bool | None) -> Content:
     line = status(
         **ending,
         bytes=kept.size,
