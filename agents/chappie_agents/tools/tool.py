@@ -67,8 +67,8 @@ class ToolFailed(Exception):
 
 @dataclass(frozen=True)
 class ToolContext:
-    """Where a call runs.  `output_max` bounds what one call brings out, in bytes; `leave` takes what a call that
-    is cancelled had brought out until then."""
+    """Where a call runs.  `output_max` bounds what one call brings out, in bytes; `leave` takes what a call
+    that is cancelled had brought out until then."""
 
     cwd: Path
     spool: Spool
