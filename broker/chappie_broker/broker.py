@@ -447,7 +447,6 @@ class Broker:
                 return first
         if operation.kind != "transfer":
             self.dispatch.execute(session, operation.origin)
-            self.dispatch.transfers.courtesy.called()
         operation.waiters += 1  # its own answer, which takes over
         operation.seq = session.seq + 1
         try:

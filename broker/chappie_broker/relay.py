@@ -28,7 +28,6 @@ from chappie_bridge.wire.ports import Link
 from chappie_bridge.wire.transfer import TRANSFER, UNFINISHED, Flow, Move, Span
 from chappie_bridge.wire.values import FileReport, Origin
 
-from .courtesy import Courtesy
 from .directory import Directory
 from .feeds import Feed, Streams, Whole, hash_seconds
 from .rpc import Correspondence
@@ -60,8 +59,6 @@ class House(Protocol):
         ...
 
     @property
-    def courtesy(self) -> Courtesy: ...
-    @property
     def pipes(self) -> dict[int, tuple[Link, "Pipe"]]:
         """By stream, with the sink's link."""
         ...
@@ -76,12 +73,8 @@ class Pipe:
 
     Each wait has an event of its own: a chunk wakes who forwards it and nobody else."""
 
-    def __init__(
-        self, flow: Flow, progress: Callable[[int], None], turn: Callable[[], Awaitable[None]]
-    ) -> None:
-        """`turn` is waited for before each span."""
+    def __init__(self, flow: Flow, progress: Callable[[int], None]) -> None:
         self.flow = flow
-        self._turn = turn
         self.closed = False
         self._failure: BridgeError | None = None
         self._waiting: deque[tuple[int, bytes]] = deque()
@@ -103,7 +96,6 @@ class Pipe:
         while True:
             span = self.flow.next()
             if span is not None:
-                await self._turn()
                 return span
             if self.closed or (self.flow.size is not None and self.flow.asked >= self.flow.size):
                 return None
@@ -296,7 +288,7 @@ class Relay:
         return await self._house.rpc.ask(link, message, SinkOpened, seconds)
 
     async def _flow(self, flow: Flow, sink: Link, stream: int) -> Whole:
-        pipe = Pipe(flow, self._progress, self._house.courtesy.turn)
+        pipe = Pipe(flow, self._progress)
         self._house.pipes[stream] = sink, pipe
         trouble: list[BridgeError] = []
         whole: list[Whole] = []

@@ -32,7 +32,6 @@ from chappie_bridge.wire.requests import Push, Pushed, Transfer
 from chappie_bridge.wire.transfer import TRANSFER, UNFINISHED, Move
 from chappie_bridge.wire.values import FileReport, Moving, Origin, RemotePaths
 
-from .courtesy import Courtesy
 from .directory import Directory
 from .download import Bounds, Download
 from .feeds import OPENING, AgentFeed, Feed, Streams, UploadFeed
@@ -178,7 +177,6 @@ class Transfers:
         self.directory, self.rpc, self.streams = directory, rpc, streams
         self.pipes: dict[int, tuple[Link, Pipe]] = {}
         self.slots = anyio.CapacityLimiter(MOVING)
-        self.courtesy = Courtesy(anyio.current_time, anyio.sleep)
         self._store, self._bounds = store, bounds
         self._news, self._later, self._start, self._ended, self._now = news, later, start, ended, now
         self._carriages: dict[OperationId, _Carriage] = {}

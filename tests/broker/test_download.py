@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import anyio
-import anyio.lowlevel
 import pytest
 from anyio.abc import SocketStream
 from chappie_broker.addresses import Allowed, is_open, target
@@ -96,7 +95,7 @@ async def fetched(url: str, given: Bounds, **more: str) -> tuple[bytes, int | No
         facts = await feed.open(None)
         flow = Flow(0, facts.size)
         taken: list[bytes] = []
-        pipe = Pipe(flow, lambda _: None, anyio.lowlevel.checkpoint)
+        pipe = Pipe(flow, lambda _: None)
         put = pipe.put
 
         def take(offset: int, data: bytes) -> None:

@@ -101,31 +101,6 @@ def _watched(name: SessionId, permit: Permit, asked: list[tuple[SessionId, bool,
     return watched
 
 
-async def test_a_file_gives_way_while_calls_come(tmp_path: Path, here: Path) -> None:
-    async with world(tmp_path, here) as w:
-        a, b = await w.agent("a"), await w.agent("b")
-        data = os.urandom(4 * WINDOW)
-        (a.directory / "file").write_bytes(data)
-        courtesy, waits, go = w.broker.dispatch.transfers.courtesy, anyio.Event(), anyio.Event()
-
-        async def sleep(_: float) -> None:
-            waits.set()
-            await go.wait()
-
-        courtesy._now, courtesy._sleep = lambda: 0.0, sleep
-        ls = Submit(caller=CHAT, session=b.id, calls=(NewCall(name="ls", arguments={}),), wait=30)
-        assert (await w.broker.call(ls)).status is Status.DONE
-        view = await w.broker.transfer(copy(a, b, "file", wait=0))
-        with anyio.fail_after(20):
-            await waits.wait()
-        assert view.status in (Status.QUEUED, Status.RUNNING)
-        assert not (b.directory / "file").exists()
-        go.set()
-        view = await w.broker.call(Submit(caller=CHAT, operation=view.operation, wait=30))
-        assert view.status is Status.DONE
-        assert (b.directory / "file").read_bytes() == data
-
-
 async def test_each_file_of_a_batch_has_its_own_outcome(tmp_path: Path, here: Path) -> None:
     """Of five, one is missing and one is cancelled half-way: the other three stay."""
     async with world(tmp_path, here) as w:
