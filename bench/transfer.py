@@ -273,7 +273,11 @@ async def memory(root: Path, mib: int) -> None:
                 await broker.call(Submit(caller=SHELL, session=sink, calls=(ls,), wait=20))
                 return time.perf_counter() - began
 
-            warm = [await call() for _ in range(60)][10:]
+            warm: list[float] = []
+            for _ in range(110):  # as far apart as later beside the relay
+                warm.append(await call())
+                await asyncio.sleep(0.05)
+            del warm[:10]
             idle = bridge.rss()
             view = await broker.transfer(request(source, sink, "file", 0))
             peak, beside = idle, []
