@@ -52,7 +52,7 @@ class End:
         self.wire.carry(self, head + data)
 
     def abort(self) -> None:
-        self.wire.close(LOST)
+        self.wire.close(LOST, by=self)
 
     def arrive(self, frame: str | bytes) -> None:
         if self.ended:
@@ -198,8 +198,11 @@ class Wire:
             self._loop.call_at(when + STEP, receiver.arrive, frame, context=receiver.process.context)
 
     def close(self, codes: frozenset[int], *, by: End | None = None) -> None:
-        """Both ends hear of it, each when it does; a goodbye comes after what was said before it."""
+        """Both ends hear of it, `by` at once, the other when it does; a goodbye comes after what was said
+        before it."""
         if self._closing:
+            if by is not None:
+                self._loop.call_soon(by.end, LOST, context=by.process.context)
             return
         self._closing = True
         for end in self.ends:
@@ -211,6 +214,15 @@ class Wire:
 
     def cut(self) -> None:
         self.close(LOST)
+
+    def roam(self) -> None:
+        """A device came into another network: one end is gone, the other waits for two pings in vain."""
+        if self._closing:
+            return
+        self._closing = self._silent = True
+        first = self._random.randrange(2)
+        for end, late in ((self.ends[first], 0.0), (self.ends[1 - first], DEAD)):
+            self._loop.call_later(late, end.end, LOST, context=end.process.context)
 
     def silence(self) -> None:
         """Half-open: nothing passes any more, and it takes two pings to notice."""

@@ -28,7 +28,7 @@ from .oracle import DAY, Oracle, Violation
 from .people import GRACE, Conversation, Fate
 
 START = 1_700_000_000.0
-STEPS = 64
+STEPS = 60
 ROUNDS = 12
 """Requests of each conversation at the end; then nothing more may come."""
 
@@ -66,6 +66,7 @@ KINDS = {
     "stop batch": 1,
     "cut": 4,
     "silence": 2,
+    "roam": 3,
     "slow": 2,
     "block": 1,
     "crash agent": 3,
@@ -257,7 +258,7 @@ class World:
                 if agent.process is not None:
                     for each in agent.sessions.values():
                         self.loop.call_soon(each.stop, "stopped here", context=agent.process.context)
-            case "cut" | "silence" | "slow" if agent.wire is not None:
+            case "cut" | "silence" | "roam" | "slow" if agent.wire is not None:
                 if kind == "slow":
                     agent.wire.slow(random.choice((1.0, 4.0)))
                 else:
