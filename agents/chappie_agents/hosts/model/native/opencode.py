@@ -49,9 +49,8 @@ def changes(path: Path, session: str, since: int) -> Changes:
     entries: list[Entry] = []
     held: list[Entry] = []
     upto = since
-    empty: tuple[str, int] | None = (
-        None  # of a text that will be filled: its message, and when it was written
-    )
+    # Of a text that will be filled: its message, and when it was written.
+    empty: tuple[str, int] | None = None
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
         offset = 0
         while True:
