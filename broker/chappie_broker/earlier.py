@@ -39,6 +39,8 @@ _WITHOUT_RESULTS: dict[Status, type[BridgeError]] = {
 }
 """Ends that an operation can have without its agent."""
 
+REFUSED = "It was refused before anything of it ran; why is not known any more."
+
 
 class Earlier:
     def __init__(
@@ -154,9 +156,10 @@ class Earlier:
             seconds = min(max(deadline - anyio.current_time(), 0.1), self._limits.ask_seconds)
             await self._dispatch.rpc.ask(link_of(session), message, Done, seconds)
         except UnknownOperation:
-            if stored is not None and stored.status in _WITHOUT_RESULTS:
-                return self._as_stored(stored, session)
-            raise
+            error = None if stored is None else _of_its_end(stored)
+            if stored is None or error is None:
+                raise
+            return self._as_stored(stored, session, error)
         finally:
             outcomes.recalling.discard(identifier)
         operation = self._ledger.get(identifier)
@@ -171,9 +174,17 @@ class Earlier:
         self._ledger.finish(operation)
         return operation
 
-    def _as_stored(self, stored: StoredOperation, session: Session) -> Operation:
+    def _as_stored(self, stored: StoredOperation, session: Session, error: BridgeError) -> Operation:
         """Its agent has never heard of it; the registry says all there is to say."""
         operation = self._ledger.remember(stored, session.info.device)
-        operation.error = _WITHOUT_RESULTS[operation.status]().failure()
+        operation.error = error.failure()
         self._ledger.finish(operation)
         return operation
+
+
+def _of_its_end(stored: StoredOperation) -> BridgeError | None:
+    """None: only its agent can tell."""
+    if stored.status is Status.FAILED and stored.executed is Executed.NO:
+        return Lost(REFUSED)
+    found = _WITHOUT_RESULTS.get(stored.status)
+    return None if found is None else found()

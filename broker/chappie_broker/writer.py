@@ -25,6 +25,8 @@ class Writer:
         self._limit = limit
         self._writes: deque[Write] = deque()
         self._some = anyio.Event()
+        self._one = anyio.Lock(fast_acquire=True)
+        """Who writes; at the end of the process the last attempt may still be under way."""
 
     def add(self, write: Write) -> None:
         if len(self._writes) >= self._limit:
@@ -45,16 +47,17 @@ class Writer:
 
     async def _write_all(self, *, patient: bool) -> bool:
         """False: the registry takes nothing for now."""
-        while self._writes:
-            write = self._writes[0]
-            try:
-                await write()
-            except (StoreFull, StoreBusy) as error:
-                log.error("the registry cannot be written: %s", error)
-                if patient:
-                    return False
-            except Exception:
-                log.exception("a write to the registry failed")
-            self._writes.popleft()  # only now: what was cancelled half-way is written on the way out
-        self._some = anyio.Event()
-        return True
+        async with self._one:
+            while self._writes:
+                write = self._writes[0]
+                try:
+                    await write()
+                except (StoreFull, StoreBusy) as error:
+                    log.error("the registry cannot be written: %s", error)
+                    if patient:
+                        return False
+                except Exception:
+                    log.exception("a write to the registry failed")
+                self._writes.popleft()  # only now: what was cancelled half-way is written on the way out
+            self._some = anyio.Event()
+            return True

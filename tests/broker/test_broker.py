@@ -723,6 +723,33 @@ async def test_a_key_whose_result_has_expired_says_so_and_runs_nothing(tmp_path:
         assert len(agent.batches()) == 1
 
 
+async def test_what_was_refused_before_it_ran_is_told_by_the_registry_alone(tmp_path: Path) -> None:
+    """Its agent never took it, and the broker was killed before it told anybody."""
+    async with broker(tmp_path) as board:
+        agent = ScriptedAgent(board.dispatch)
+        agent.hold = True
+        await agent.comes("s")
+        first = await board.call(submit(chat("a"), wait=0.01))
+        await settle_down()
+        await board._store.finish_operation(first.operation, Status.FAILED, Executed.NO, 0.0)
+        board._ledger.forget(first.operation)
+        views: list[OperationView] = []
+
+        async def read() -> None:
+            views.append(await board.call(Submit(caller=chat("a"), operation=first.operation, wait=5)))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(read)
+            await settle_down()
+            (recall,) = [message for message in agent.got if isinstance(message, Recall)]
+            failed = Failed(request=recall.request, failure=UnknownOperation().failure())
+            board.dispatch.received(agent, failed)
+        (view,) = views
+        assert (view.status, view.executed) == (Status.FAILED, Executed.NO)
+        assert view.error is not None
+        assert (view.error.code, view.error.executed) == ("lost", Executed.NO)
+
+
 async def test_equal_requests_with_one_key_at_the_same_moment_run_once(tmp_path: Path) -> None:
     async with broker(tmp_path) as board:
         agent = ScriptedAgent(board.dispatch)

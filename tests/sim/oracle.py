@@ -86,6 +86,8 @@ class Oracle:
         self.stale = False
         """The registry was full: a broker that ends then may find an operation open that had ended."""
         self._lost: list[Response] = []
+        self._recalled: list[Response] = []
+        """Lost ones that were asked for again in this life of the broker."""
         self._seen: set[tuple[int, str, str]] = set()
         self._begun: set[str] = set()
         self._events = 0
@@ -145,8 +147,15 @@ class Oracle:
         everything in the lost answers is offered again."""
         for response in [each for each in self._lost if each.conversation == conversation]:
             self._lost.remove(response)
-            if not again:
+            if again:
+                self._recalled.append(response)
+            else:
                 self.excused.update(response.operations, response.inputs)
+
+    def broker_gone(self) -> None:
+        """What was asked for again was so in its memory only."""
+        self._lost += self._recalled
+        self._recalled.clear()
 
     def lost(self, conversation: str, life: int, view: Any) -> None:
         """The gate saw this answer leave, and nobody received it."""

@@ -185,6 +185,7 @@ class World:
 
     def broker_gone(self) -> None:
         self.note("broker is gone", self.broker.life)
+        self.oracle.broker_gone()
         for person in self.people:
             for ask in list(person.asks.values()):
                 person.unanswered(ask, "the broker is gone")
