@@ -4,7 +4,6 @@ import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import anyio
@@ -13,16 +12,13 @@ from anyio.abc import SocketStream
 from chappie_broker.addresses import Allowed, is_open, target
 from chappie_broker.download import Bounds, Download
 from chappie_broker.relay import Pipe
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from chappie_bridge.wire.batch import Status
 from chappie_bridge.wire.errors import BridgeError, DownloadFailed
 from chappie_bridge.wire.requests import Transfer
 from chappie_bridge.wire.transfer import Flow
 from chappie_bridge.wire.values import Attachment
+from tests.peer.authority import certify
 from tests.peer.link_rig import room
 from tests.peer.transfer_rig import CHAT, world
 
@@ -321,29 +317,10 @@ async def test_what_was_checked_is_what_is_reached(monkeypatch: pytest.MonkeyPat
 
 def contexts(directory: Path, name: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
     """A server's and a client's, that trust one another about `name`."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    who = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(who)
-        .issuer_name(who)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    pem = made.public_bytes(serialization.Encoding.PEM)
-    secret = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    (directory / "pem").write_bytes(secret + pem)
+    made = certify(directory, name)
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.load_cert_chain(directory / "pem")
-    return server, ssl.create_default_context(cadata=pem.decode())
+    server.load_cert_chain(*made)
+    return server, ssl.create_default_context(cafile=str(made.certificate))
 
 
 async def test_the_certificate_must_be_that_of_the_name_although_an_address_is_dialled(

@@ -11,20 +11,15 @@ import ssl
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx2
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
+from tests.peer.authority import Pem, certify
 from tests.required import required
 from tests.story.bridge import PATIENCE, Chat, Home, Process, until
 
@@ -45,9 +40,10 @@ http {{
 
 
 class Place(NamedTuple):
-    """Where a proxy is to listen and to lead, and its certificate in `directory`."""
+    """Where a proxy is to listen and to lead; `directory` is its own."""
 
     directory: Path
+    pem: Pem
     port: int
     http: str
     link: str
@@ -59,8 +55,8 @@ def nginx(place: Place) -> tuple[list[str], dict[str, str]]:
     text = (DEPLOY / "nginx.conf").read_text(encoding="utf-8")
     text = text.replace("listen 443 ssl;", f"listen 127.0.0.1:{place.port} ssl;")
     text = text.replace("bridge.example;", "localhost;")
-    for name in ("fullchain.pem", "privkey.pem"):
-        text = text.replace(f"/etc/letsencrypt/live/bridge.example/{name}", str(place.directory / name))
+    for name, file in zip(("fullchain.pem", "privkey.pem"), place.pem, strict=True):
+        text = text.replace(f"/etc/letsencrypt/live/bridge.example/{name}", str(file))
     (place.directory / "server.conf").write_text(_led(text, place), encoding="utf-8")
     user = "user root;" if os.geteuid() == 0 else ""
     (place.directory / "nginx.conf").write_text(NGINX.format(user=user), encoding="utf-8")
@@ -71,9 +67,9 @@ def caddy(place: Place) -> tuple[list[str], dict[str, str]]:
     """The same."""
     program = required(shutil.which("caddy"), "the program caddy")
     text = (DEPLOY / "Caddyfile").read_text(encoding="utf-8")
-    chain, key = place.directory / "fullchain.pem", place.directory / "privkey.pem"
     # What it does by itself where it is in public: a port, and a certificate from an authority.
-    text = text.replace("bridge.example {", f"https://localhost:{place.port} {{\n\ttls {chain} {key}")
+    tls = f"tls {place.pem.certificate} {place.pem.key}"
+    text = text.replace("bridge.example {", f"https://localhost:{place.port} {{\n\t{tls}")
     text = "{\n\tadmin off\n\tauto_https disable_redirects\n}\n" + _led(text, place)
     (place.directory / "Caddyfile").write_text(text, encoding="utf-8")
     command = [program, "run", "--config", str(place.directory / "Caddyfile"), "--adapter", "caddyfile"]
@@ -88,22 +84,6 @@ def _led(text: str, place: Place) -> str:
 
 
 PROXIES: dict[str, Callable[[Place], tuple[list[str], dict[str, str]]]] = {"nginx": nginx, "caddy": caddy}
-
-
-def certify(directory: Path) -> None:
-    """For localhost, by an authority of its own: itself."""
-    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
-    names = [x509.DNSName("localhost"), x509.IPAddress(ip_address("127.0.0.1"))]
-    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
-    builder = builder.serial_number(x509.random_serial_number())
-    builder = builder.not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=1))
-    builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
-    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-    certificate = builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
-    (directory / "fullchain.pem").write_bytes(certificate)
-    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    (directory / "privkey.pem").write_bytes(private)
 
 
 @contextmanager
@@ -150,16 +130,16 @@ class Front:
         directory = root / "proxy"
         for each in (directory, root / "owner", root / "device"):
             each.mkdir()
-        certify(directory)
-        self.trusted = ssl.create_default_context(cafile=str(directory / "fullchain.pem"))
+        pem = certify(directory, "localhost")
+        self.trusted = ssl.create_default_context(cafile=str(pem.certificate))
         self.owner, self.device = Home(root / "owner"), Home(root / "device")
         self.owner.environment["CHAPPIE_PUBLIC_URL"] = self.url
         self.owner.environment["CHAPPIE_LINK_URL"] = f"wss://localhost:{port}/link"
-        self.device.environment["SSL_CERT_FILE"] = str(directory / "fullchain.pem")
+        self.device.environment["SSL_CERT_FILE"] = str(pem.certificate)
         self.up: Process = stack.enter_context(self.owner.up("--no-agent"))
         http = self.up.ready["mcp"].removeprefix("http://").removesuffix("/mcp")
         link = self.up.ready["link"].rpartition("/")[2]
-        self.place = Place(directory, port, http, link)
+        self.place = Place(directory, pem, port, http, link)
 
     def http(self, **headers: str) -> httpx2.Client:
         return httpx2.Client(verify=self.trusted, headers=headers, timeout=PATIENCE, trust_env=False)
