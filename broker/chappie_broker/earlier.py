@@ -156,8 +156,7 @@ class Earlier:
             seconds = min(max(deadline - anyio.current_time(), 0.1), self._limits.ask_seconds)
             await self._dispatch.rpc.ask(link_of(session), message, Done, seconds)
         except UnknownOperation:
-            error = None if stored is None else _of_its_end(stored)
-            if stored is None or error is None:
+            if stored is None or (error := _of_its_end(stored)) is None:
                 raise
             return self._as_stored(stored, session, error)
         finally:

@@ -283,7 +283,7 @@ async def test_a_cancelled_command_gives_what_it_had_written(tmp_path: Path) -> 
         message = batch(call("bash", command=f"echo one; echo two >&2; touch '{printed}'; sleep 300"))
         on.host.received(link, message)
         with anyio.fail_after(20):
-            while not printed.exists():  # noqa: ASYNC110
+            while not printed.exists():  # noqa: ASYNC110 - no event: the command made it
                 await anyio.sleep(0.01)
         on.host.received(link, Cancel(operation=message.operation, session=SESSION, reason="Enough."))
         await link.finished(message.operation)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from chappie_broker.broker import Broker
 from chappie_broker.outcomes import MAX_ORPHAN_BYTES
 
 from chappie_bridge.wire.batch import Status
@@ -701,6 +702,14 @@ async def test_a_request_that_comes_again_joins_though_the_clock_on_the_wall_jum
         assert len(agent.batches()) == 1
 
 
+async def knows_nothing(board: Broker, agent: ScriptedAgent) -> None:
+    """The agent's answer when it is asked for an operation of long ago."""
+    await settle_down()
+    (recall,) = [message for message in agent.got if isinstance(message, Recall)]
+    failed = Failed(request=recall.request, failure=UnknownOperation().failure())
+    board.dispatch.received(agent, failed)
+
+
 async def test_a_key_whose_result_has_expired_says_so_and_runs_nothing(tmp_path: Path) -> None:
     """B48: neither the broker nor the agent's journal has it any more."""
     async with broker(tmp_path) as board:
@@ -716,10 +725,7 @@ async def test_a_key_whose_result_has_expired_says_so_and_runs_nothing(tmp_path:
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(again)
-            await settle_down()
-            (recall,) = [message for message in agent.got if isinstance(message, Recall)]
-            failed = Failed(request=recall.request, failure=UnknownOperation().failure())
-            board.dispatch.received(agent, failed)
+            await knows_nothing(board, agent)
         assert len(agent.batches()) == 1
 
 
@@ -740,10 +746,7 @@ async def test_what_was_refused_before_it_ran_is_told_by_the_registry_alone(tmp_
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(read)
-            await settle_down()
-            (recall,) = [message for message in agent.got if isinstance(message, Recall)]
-            failed = Failed(request=recall.request, failure=UnknownOperation().failure())
-            board.dispatch.received(agent, failed)
+            await knows_nothing(board, agent)
         (view,) = views
         assert (view.status, view.executed) == (Status.FAILED, Executed.NO)
         assert view.error is not None

@@ -4,6 +4,7 @@
 writes docs/security-guards.md.  With cases as arguments it tries these alone and writes nothing.
 """
 
+import argparse
 import os
 import shutil
 import subprocess
@@ -390,8 +391,13 @@ GUARDS = (
 )
 
 
-def main(cases: list[str]) -> int:
+def main() -> int:
     """0 when each test passes with its guard and fails without."""
+    parser = argparse.ArgumentParser(prog="python -m tests.security.guards", description=__doc__)
+    parser.add_argument("cases", nargs="*", metavar="case", help="S01, S02, …; none: all")
+    cases: list[str] = parser.parse_args().cases
+    if unknown := set(cases) - {guard.case for guard in GUARDS}:
+        parser.error(f"no guard is listed for {', '.join(sorted(unknown))}")
     chosen = [guard for guard in GUARDS if not cases or guard.case in cases]
     with tempfile.TemporaryDirectory(prefix="chappie-guards-") as directory:
         tree = Path(directory)
@@ -470,4 +476,4 @@ def _document(held: dict[Guard, bool]) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -188,7 +188,7 @@ def _put_rows(path: Path, table: str, rows: Iterable[dict[str, object]]) -> None
         for row in rows:
             marks = ", ".join("?" for _ in row)
             names = ", ".join(row)
-            insert = f"insert or replace into {table} ({names}) values ({marks})"  # noqa: S608
+            insert = f"insert or replace into {table} ({names}) values ({marks})"  # noqa: S608 - names of ours
             database.execute(insert, list(row.values()))
 
 
